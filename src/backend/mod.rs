@@ -1,0 +1,103 @@
+//! Where the bytes live: the contract that every storage engine keeps.
+//!
+//! A [`Backend`] is a place; opening it gives an [`Engine`], and takes the exclusive right to the place until the
+//! engine is dropped. Keys and values are plain bytes, ordered bytewise; engines know nothing of records.
+//!
+//! What claimdb relies on, and `tests/backend_contract.rs` checks for each:
+//!
+//! - A commit's compare-and-swap is atomic among all callers. Its *effects* land with the swap or not at all; its
+//!   *hints* are harmless alone: they may land without the swap, and land before it.
+//! - A commit that returned an error has either landed or not by the time it returns; it does not land later.
+//! - What a finished [`sync`](Engine::sync) covers survives a power cut: everything that returned before the sync
+//!   began. The first sync of an opening covers all that the place holds, so that nothing is told that only the
+//!   page cache remembers (rule 6).
+//! - After a power cut the swap of one commit is there whole or not at all.
+//! - At most one engine of a place is open, in all processes.
+
+mod mem;
+#[cfg(feature = "sled")]
+mod sled;
+
+pub use mem::Mem;
+#[cfg(feature = "sled")]
+pub use sled::Sled;
+
+use crate::error::{OpenError, StorageError};
+use std::fmt;
+use std::ops::ControlFlow;
+
+/// A place where a store's bytes live.
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Takes the exclusive right to the place and opens it. Does not wait for another opening to end.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`] while another engine of the place is open, else what went wrong; the place is then
+    /// as it was.
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError>;
+}
+
+/// An open place. Dropping it closes it and gives the right to it back.
+pub trait Engine: Send + Sync + fmt::Debug {
+    /// The value of `key`, as of the last commit that returned.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the engine failed.
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+
+    /// Judges each commit on its own and returns what became of each, in order. Nothing is durable before the
+    /// next sync.
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>>;
+
+    /// Shows `visit` each pair whose key begins with `prefix` and is greater than `after`, in the order of keys,
+    /// until it breaks. Each pair is one that was there at some time during the call.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the engine failed; what was shown before it is valid.
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError>;
+
+    /// Makes everything durable that returned before this call began.
+    ///
+    /// # Errors
+    /// [`StorageError`] if that is not certain. The store then refuses writes until it is opened again: asking
+    /// a second time would prove nothing.
+    fn sync(&self) -> Result<(), StorageError>;
+}
+
+/// What a scan shows its pairs to.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// One compare-and-swap, and what goes with it.
+#[derive(Debug, Clone)]
+pub struct Commit<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value that must be there; `None` for none.
+    pub expected: Option<&'a [u8]>,
+    /// The value to put there; `None` to delete.
+    pub new: Option<&'a [u8]>,
+    /// Written before the swap, whatever becomes of it.
+    pub hints: &'a [Write],
+    /// Written with the swap, or not at all.
+    pub effects: &'a [Write],
+}
+
+/// An unconditional write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value to put there; `None` to delete.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What became of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Swap {
+    /// It landed.
+    Done,
+    /// Another value was there; nothing but hints was written.
+    Refused {
+        /// The value that was there.
+        current: Option<Vec<u8>>,
+    },
+}

@@ -1,0 +1,124 @@
+//! The sync that sled does not do: a barrier over every file that changed.
+//!
+//! The first barrier of an opening syncs all files and folders. Later ones sync the log, and what is new in
+//! `blobs/` if that folder changed. Whether it changed is told by its modification time, which is only believed
+//! once it is older than two seconds: file systems stamp by a coarse tick, and two changes within one look alike.
+
+use super::folder::{Folder, files_in, sync_folder};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{OpenError, StorageError};
+use crate::sync::Mutex;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug)]
+pub(super) struct Barrier {
+    root: PathBuf,
+    engine: PathBuf,
+    blobs: PathBuf,
+    log: File,
+    clock: SystemClock,
+    known: Mutex<Known>,
+}
+
+/// What earlier barriers made durable. Copied out before a barrier's I/O and put back after it, so no lock is
+/// held across I/O; two barriers at once do each other's work again.
+#[derive(Debug, Default, Clone)]
+struct Known {
+    everything: bool,
+    blobs: HashSet<PathBuf>,
+    /// The modification time of `blobs/` at the last listing, if it can be believed.
+    stamp: Option<Stamp>,
+    failed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    seconds: i64,
+    nanos: u64,
+}
+
+impl Barrier {
+    pub(super) fn new(folder: &Folder) -> Result<Self, OpenError> {
+        let place = folder.name();
+        let log = File::open(folder.engine().join("db")).map_err(|error| {
+            let source = StorageError::new("opening sled's log in", place.clone(), error);
+            OpenError::Storage { place, source }
+        })?;
+        Ok(Self {
+            root: folder.path().to_owned(),
+            engine: folder.engine(),
+            blobs: folder.blobs(),
+            log,
+            clock: SystemClock::new(),
+            known: Mutex::new(Known::default()),
+        })
+    }
+
+    /// Makes durable what sled has flushed.
+    pub(super) fn sync(&self) -> Result<(), StorageError> {
+        self.run().map_err(|error| StorageError::new("syncing", self.root.display().to_string(), error))
+    }
+
+    fn run(&self) -> io::Result<()> {
+        let mut known = self.known.lock().clone();
+        let stamp = self.stamp()?;
+        if !known.everything || known.stamp.is_none() || known.stamp != stamp {
+            let blobs: HashSet<PathBuf> = files_in(&self.blobs)?.into_iter().collect();
+            for blob in blobs.difference(&known.blobs) {
+                match File::open(blob) {
+                    Ok(blob) => blob.sync_all()?,
+                    // sled deletes blobs that nothing refers to any more.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if blobs != known.blobs || !known.everything {
+                sync_folder(&self.blobs)?;
+            }
+            known.blobs = blobs;
+            known.stamp = stamp;
+        }
+        if known.everything {
+            self.log.sync_data()?;
+        } else {
+            self.log.sync_all()?;
+            for file in files_in(&self.engine)? {
+                File::open(file)?.sync_all()?;
+            }
+            sync_folder(&self.engine)?;
+            sync_folder(&self.root)?;
+            known.everything = true;
+        }
+        let mut shared = self.known.lock();
+        *shared = Known { failed: shared.failed, ..known };
+        Ok(())
+    }
+
+    /// The modification time of `blobs/`; `None` if it is too fresh to be told from the next one.
+    fn stamp(&self) -> io::Result<Option<Stamp>> {
+        let found = rustix::fs::stat(&self.blobs)?;
+        let stamp = Stamp { seconds: found.st_mtime, nanos: found.st_mtime_nsec };
+        let now = i64::try_from(self.clock.wall().unix_seconds()).unwrap_or(i64::MAX);
+        Ok((now > stamp.seconds.saturating_add(2)).then_some(stamp))
+    }
+
+    /// Tells that a sync failed, so that this opening never counts as closed cleanly.
+    pub(super) fn failed(&self) {
+        self.known.lock().failed = true;
+    }
+
+    /// The last barrier, after sled is gone.
+    pub(super) fn close(&self) -> io::Result<()> {
+        {
+            let mut known = self.known.lock();
+            if known.failed {
+                return Err(io::Error::other("a sync failed earlier"));
+            }
+            known.everything = false;
+        }
+        self.run()
+    }
+}

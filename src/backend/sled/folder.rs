@@ -1,0 +1,214 @@
+//! The store's folder: who may use it, what stands in it, and how it is made fit for sled.
+//!
+//! ```text
+//! lock     held by flock(2) for the time of an opening; its text is the process id, for people
+//! format   "claimdb 1": written after the first sync; where it is, sled must find records
+//! clean    there between a clean close and the next opening
+//! sled/    sled's own files
+//! ```
+
+use crate::error::{OpenError, StorageError};
+use crate::sync::Mutex;
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const FORMAT_VERSION: u32 = 1;
+const FORMAT_PREFIX: &str = "claimdb ";
+
+/// A store's folder, locked.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Whether `format` was there when the folder was opened.
+    existed: bool,
+    /// Whether `format` is there now.
+    marked: Mutex<bool>,
+    /// Its lock goes when this is dropped. The file itself is never deleted, so all openings lock one inode.
+    _lock: File,
+}
+
+impl Folder {
+    /// Creates the folder if it is not there, and takes its lock.
+    pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
+        let place = path.display().to_string();
+        let failed = |doing| {
+            let place = place.clone();
+            move |error: io::Error| {
+                let source = StorageError::new(doing, place.clone(), error);
+                OpenError::Storage { place, source }
+            }
+        };
+        match fs::metadata(path) {
+            Ok(found) if !found.is_dir() => return Err(OpenError::NotAFolder { place }),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let create = DirBuilder::new().recursive(true).mode(0o700).create(path);
+                create.map_err(failed("creating the folder"))?;
+                if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                    sync_folder(parent).map_err(failed("syncing the folder above"))?;
+                }
+            }
+            Err(error) => return Err(failed("looking at")(error)),
+        }
+        let path = fs::canonicalize(path).map_err(failed("finding the real path of"))?;
+        let place = path.display().to_string();
+
+        let lock_path = path.join("lock");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut lock = options.open(&lock_path).map_err(failed("opening the lock file in"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let holder = fs::read_to_string(&lock_path).unwrap_or_default();
+                let holder = holder.trim();
+                let holder = if holder.is_empty() { String::new() } else { format!(" (process {holder})") };
+                return Err(OpenError::Locked { place, holder });
+            }
+            Err(error) => return Err(failed("locking")(error.into())),
+        }
+        // Information for people alone, so a failure to write it is none.
+        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+
+        let existed = read_format(&path, &place)?;
+        Ok(Self { path, existed, marked: Mutex::new(existed), _lock: lock })
+    }
+
+    /// Makes the folder fit for sled: strays away and, unless the last close was clean, every file synced and
+    /// dropped from the page cache, which after a failed sync can hold what never reached the disk (rule 7).
+    pub(super) fn prepare(&self) -> Result<(), OpenError> {
+        let prepare = || -> io::Result<()> {
+            for file in files_in(&self.engine())? {
+                if file.to_string_lossy().ends_with(".generating") {
+                    fs::remove_file(&file)?;
+                }
+            }
+            let clean = self.path.join("clean");
+            if fs::exists(&clean)? {
+                fs::remove_file(&clean)?;
+                sync_folder(&self.path)?;
+            } else if self.existed {
+                for file in self.all_files()? {
+                    let file = File::open(file)?;
+                    file.sync_all()?;
+                    fadvise(&file, 0, None, Advice::DontNeed)?;
+                }
+            }
+            Ok(())
+        };
+        prepare().map_err(|error| {
+            let place = self.name();
+            let source = StorageError::new("preparing the files in", place.clone(), error);
+            OpenError::Storage { place, source }
+        })
+    }
+
+    /// Tells that the store has had a finished sync: from now on an empty sled is damage.
+    pub(super) fn exists_now(&self) -> Result<(), StorageError> {
+        if *self.marked.lock() {
+            return Ok(());
+        }
+        let write = || -> io::Result<()> {
+            let text = format!("{FORMAT_PREFIX}{FORMAT_VERSION}\n");
+            write_synced(&self.path.join("format.new"), text.as_bytes())?;
+            fs::rename(self.path.join("format.new"), self.path.join("format"))?;
+            sync_folder(&self.path)
+        };
+        write().map_err(|error| StorageError::new("writing the format file in", self.name(), error))?;
+        *self.marked.lock() = true;
+        Ok(())
+    }
+
+    /// Tells that the store was closed with everything synced. If that cannot be written, the next opening takes
+    /// longer and is as safe.
+    pub(super) fn closed_cleanly(&self) {
+        let _ = write_synced(&self.path.join("clean"), b"").and_then(|()| sync_folder(&self.path));
+    }
+
+    /// Whether the store had been synced before this opening.
+    pub(super) fn existed(&self) -> bool {
+        self.existed
+    }
+
+    /// For messages.
+    pub(super) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where sled's files are.
+    pub(super) fn engine(&self) -> PathBuf {
+        self.path.join("sled")
+    }
+
+    /// Where sled puts what is too large for its log.
+    pub(super) fn blobs(&self) -> PathBuf {
+        self.engine().join("blobs")
+    }
+
+    /// All of sled's files.
+    pub(super) fn all_files(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = files_in(&self.engine())?;
+        files.extend(files_in(&self.blobs())?);
+        Ok(files)
+    }
+}
+
+/// Whether there is a format file, and it is of a version that this build reads.
+fn read_format(path: &Path, place: &str) -> Result<bool, OpenError> {
+    let place = place.to_owned();
+    let text = match fs::read(path.join("format")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => {
+            let source = StorageError::new("reading the format file in", place.clone(), error);
+            return Err(OpenError::Storage { place, source });
+        }
+    };
+    let text = String::from_utf8_lossy(&text);
+    let version = text.trim_end().strip_prefix(FORMAT_PREFIX).map(str::to_owned);
+    match version.as_deref().map(str::parse::<u32>) {
+        Some(Ok(FORMAT_VERSION)) => Ok(true),
+        Some(Ok(newer)) if newer > FORMAT_VERSION => {
+            Err(OpenError::UnknownFormat { place, found: newer.to_string(), newest: FORMAT_VERSION })
+        }
+        _ => Err(OpenError::Damaged {
+            place,
+            reason: format!("its file `format` reads {:?}", text.chars().take(40).collect::<String>()),
+        }),
+    }
+}
+
+/// The regular files in `folder`; none if it is not there.
+pub(super) fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

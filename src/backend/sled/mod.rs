@@ -1,0 +1,209 @@
+//! sled 0.34.7: the default engine.
+//!
+//! What it does not do by itself, and what is done about it here:
+//!
+//! - Its flush does not survive a power cut. [`barrier`] syncs the files themselves.
+//! - It can open "successfully" with nothing in it when its file was cut short. The file `format`, written after
+//!   the first sync, says that there was something.
+//! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed.
+//! - It panics on some damage, when opening and when dropped after a failed sync. Both are caught.
+//! - Its transactions are slow, and once one was used in a process, all else is slower too. They are used only
+//!   for commits with effects.
+//! - Above a leaf size it writes to files of its own (`blobs/`), whose handling at open is fragile. Segments of
+//!   16 MiB, the largest it takes, put that size at 4 MiB: with leaves of at most 17 items, values below 200 KiB
+//!   never get there, and larger ones rarely. The barrier covers them as well.
+//! - Its background flusher is off: group commit syncs.
+
+mod barrier;
+mod folder;
+
+use super::{Backend, Commit, Engine, Swap, Visit, Write};
+use crate::error::{OpenError, StorageError};
+use barrier::Barrier;
+use folder::Folder;
+use std::ops::{Bound, ControlFlow};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// The largest that sled takes. Fixed when a store is created.
+const SEGMENT_SIZE: usize = 16 << 20;
+/// sled's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
+const DEFAULT_CACHE: u64 = 128 << 20;
+
+/// A folder with a sled store in it.
+#[derive(Debug, Clone)]
+pub struct Sled {
+    path: PathBuf,
+    cache: u64,
+}
+
+impl Sled {
+    /// The store in the folder `path`, which is created if it is not there yet.
+    #[must_use]
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE }
+    }
+
+    /// How many bytes of pages sled keeps in memory; 128 MiB if not set, at least 1 MiB.
+    #[must_use]
+    pub fn cache_capacity(self, bytes: u64) -> Self {
+        Self { cache: bytes.max(1 << 20), ..self }
+    }
+}
+
+impl Backend for Sled {
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        let folder = Folder::lock(&self.path)?;
+        folder.prepare()?;
+        let config = ::sled::Config::new()
+            .path(folder.engine())
+            .cache_capacity(self.cache)
+            .segment_size(SEGMENT_SIZE)
+            .flush_every_ms(None);
+        let place = folder.name();
+        let db = match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            Ok(Ok(db)) => db,
+            Ok(Err(error)) => return Err(open_error(place, error)),
+            Err(panic) => return Err(OpenError::Damaged { place, reason: panic_text(&*panic) }),
+        };
+        if folder.existed() && !db.was_recovered() {
+            let reason = "it held records, and sled finds none".to_owned();
+            return Err(OpenError::Damaged { place, reason });
+        }
+        let barrier = Barrier::new(&folder)?;
+        Ok(Box::new(SledEngine { db: Some(db), barrier, folder }))
+    }
+}
+
+fn open_error(place: String, error: ::sled::Error) -> OpenError {
+    match error {
+        ::sled::Error::Corruption { .. } | ::sled::Error::ReportableBug(_) => {
+            OpenError::Damaged { place, reason: error.to_string() }
+        }
+        // sled tells a held lock by the text of the system's error alone.
+        error if error.to_string().contains("WouldBlock") => {
+            OpenError::Locked { place, holder: String::new() }
+        }
+        error => {
+            let source = StorageError::new("opening sled in", place.clone(), error);
+            OpenError::Storage { place, source }
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("sled panicked: {}", text.unwrap_or("without a message"))
+}
+
+#[derive(Debug)]
+struct SledEngine {
+    /// `None` only while being dropped.
+    db: Option<::sled::Db>,
+    barrier: Barrier,
+    // Dropped last: it holds the lock.
+    folder: Folder,
+}
+
+impl SledEngine {
+    fn db(&self) -> &::sled::Db {
+        self.db.as_ref().expect("only drop takes it out, and nobody calls after that")
+    }
+
+    fn error(&self, doing: &'static str, error: ::sled::Error) -> StorageError {
+        StorageError::new(doing, self.folder.name(), error)
+    }
+
+    fn swap(&self, commit: &Commit<'_>) -> Result<Swap, ::sled::Error> {
+        for Write { key, value } in commit.hints {
+            match value {
+                Some(value) => self.db().insert(key, value.as_slice())?,
+                None => self.db().remove(key)?,
+            };
+        }
+        if !commit.effects.is_empty() {
+            return self.transaction(commit);
+        }
+        match self.db().compare_and_swap(commit.key, commit.expected, commit.new)? {
+            Ok(()) => Ok(Swap::Done),
+            Err(refused) => Ok(Swap::Refused { current: refused.current.map(|value| value.to_vec()) }),
+        }
+    }
+
+    fn transaction(&self, commit: &Commit<'_>) -> Result<Swap, ::sled::Error> {
+        use ::sled::transaction::{ConflictableTransactionError, TransactionError};
+        let outcome = self.db().transaction(|tree| {
+            let current = tree.get(commit.key)?;
+            if current.as_deref() != commit.expected {
+                let current = current.map(|value| value.to_vec());
+                return Err(ConflictableTransactionError::Abort(current));
+            }
+            let record = std::iter::once((commit.key, commit.new));
+            let effects = commit.effects.iter().map(|w| (w.key.as_slice(), w.value.as_deref()));
+            for (key, value) in record.chain(effects) {
+                match value {
+                    Some(value) => tree.insert(key, value)?,
+                    None => tree.remove(key)?,
+                };
+            }
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => Ok(Swap::Done),
+            Err(TransactionError::Abort(current)) => Ok(Swap::Refused { current }),
+            Err(TransactionError::Storage(error)) => Err(error),
+        }
+    }
+}
+
+impl Engine for SledEngine {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let value = self.db().get(key).map_err(|error| self.error("reading from", error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        let swap = |commit| self.swap(commit).map_err(|error| self.error("writing to", error));
+        commits.iter().map(swap).collect()
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        for pair in self.db().range::<&[u8], _>((from, Bound::Unbounded)) {
+            let (key, value) = pair.map_err(|error| self.error("scanning", error))?;
+            if !key.starts_with(prefix) || visit(&key, &value) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        let synced = match self.db().flush() {
+            Ok(_) => self.barrier.sync(),
+            Err(error) => Err(self.error("flushing", error)),
+        };
+        match synced {
+            Ok(()) => self.folder.exists_now(),
+            Err(error) => {
+                self.barrier.failed();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for SledEngine {
+    fn drop(&mut self) {
+        let db = self.db.take();
+        // sled unwraps a last sync of its own here.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(db))).is_ok();
+        if dropped && self.barrier.close().is_ok() {
+            self.folder.closed_cleanly();
+        }
+    }
+}

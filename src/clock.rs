@@ -1,0 +1,215 @@
+//! Time: the only file that reads a clock.
+//!
+//! Deadlines live on a monotonic clock, retention on the wall clock. On Linux the monotonic clock is
+//! `CLOCK_MONOTONIC`: it stands still while the machine is suspended, as do all threads of the process. macOS
+//! behaves the same (`CLOCK_UPTIME_RAW`); on Windows (`QueryPerformanceCounter`) suspended time counts, so leases
+//! can run out during a suspend.
+//!
+//! Waiting is a clock's business too: what is waited for is either a wake-up or a clock that moved. With
+//! [`ManualClock`] time moves only by [`advance`](ManualClock::advance), which makes tests exact and lets loom
+//! explore deadlines.
+
+use crate::sync::{Mutex, Signal};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A point on a monotonic clock, as the time since that clock's origin. Only comparable within one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The clock's origin.
+    pub const ORIGIN: Self = Self(Duration::ZERO);
+
+    /// The moment `since_origin` after the clock's origin.
+    #[must_use]
+    pub const fn new(since_origin: Duration) -> Self {
+        Self(since_origin)
+    }
+
+    /// This moment and `span` more, at most the last one that can be expressed.
+    #[must_use]
+    pub const fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span))
+    }
+
+    /// The time from `earlier` to this moment; zero if it lies ahead.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A point in wall-clock time, in milliseconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallTime(u64);
+
+impl WallTime {
+    /// The point `millis` milliseconds after 1970-01-01 UTC.
+    #[must_use]
+    pub const fn from_unix_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn unix_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn unix_seconds(self) -> u64 {
+        self.0 / 1000
+    }
+
+    /// This point and `span` more, at most the last one that can be expressed.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The one meaning of *expired*: the deadline has been reached.
+#[must_use]
+pub fn expired<T: PartialOrd>(now: T, deadline: T) -> bool {
+    now >= deadline
+}
+
+/// A source of time, and the way to wait for it.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The monotonic time. Never goes back.
+    fn now(&self) -> Moment;
+
+    /// The wall-clock time. May jump.
+    fn wall(&self) -> WallTime;
+
+    /// Blocks until `signal` is raised or `deadline` is reached on this clock, whichever is first. May return
+    /// early for no reason; callers look again.
+    fn wait(&self, signal: &Arc<Signal>, deadline: Moment);
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    #[allow(clippy::disallowed_types)] // the one place that may
+    origin: std::time::Instant,
+}
+
+impl SystemClock {
+    /// A clock whose origin is now.
+    #[must_use]
+    #[allow(clippy::disallowed_methods)] // the one place that may
+    pub fn new() -> Self {
+        Self { origin: std::time::Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        Moment(self.origin.elapsed())
+    }
+
+    #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // the one place that may
+    fn wall(&self) -> WallTime {
+        // A clock set before 1970 counts as 1970: tokens then go by the durable ceiling alone.
+        let since_1970 = std::time::SystemTime::now()
+            .duration_since(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        WallTime(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn wait(&self, signal: &Arc<Signal>, deadline: Moment) {
+        signal.wait_for(deadline.since(self.now()));
+    }
+}
+
+/// A clock that moves only when told to: for tests and models.
+///
+/// Clones share one time.
+#[derive(Debug, Clone)]
+pub struct ManualClock(Arc<Mutex<Manual>>);
+
+#[derive(Debug)]
+struct Manual {
+    now: Moment,
+    wall: WallTime,
+    waiting: Vec<(Moment, Arc<Signal>)>,
+}
+
+impl ManualClock {
+    /// A clock at its origin, with the wall clock at 2025-01-01 00:00 UTC.
+    #[must_use]
+    pub fn new() -> Self {
+        const Y2025: WallTime = WallTime(1_735_689_600_000);
+        Self(Arc::new(Mutex::new(Manual { now: Moment::ORIGIN, wall: Y2025, waiting: Vec::new() })))
+    }
+
+    /// Moves both clocks forward and wakes those whose deadline was reached.
+    pub fn advance(&self, span: Duration) {
+        let mut due = Vec::new();
+        {
+            let mut manual = self.0.lock();
+            manual.now = manual.now.after(span);
+            manual.wall = manual.wall.after(span);
+            let now = manual.now;
+            manual.waiting.retain(|(deadline, signal)| {
+                let reached = expired(now, *deadline);
+                if reached {
+                    due.push(Arc::clone(signal));
+                }
+                !reached
+            });
+        }
+        for signal in due {
+            signal.notify();
+        }
+    }
+
+    /// Sets the wall clock alone, forwards or back.
+    pub fn set_wall(&self, wall: WallTime) {
+        self.0.lock().wall = wall;
+    }
+
+    /// How many threads wait on this clock now. Lets a test know that a waiter has arrived.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.lock().waiting.len()
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Moment {
+        self.0.lock().now
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.lock().wall
+    }
+
+    fn wait(&self, signal: &Arc<Signal>, deadline: Moment) {
+        {
+            let mut manual = self.0.lock();
+            if expired(manual.now, deadline) {
+                return;
+            }
+            manual.waiting.push((deadline, Arc::clone(signal)));
+        }
+        // An advance between here and the wait raises the flag, which stays up: nothing is lost.
+        signal.wait();
+        self.0.lock().waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, signal));
+    }
+}

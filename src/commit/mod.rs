@@ -1,0 +1,322 @@
+//! Group commit: one thread syncs, and everyone whose write returned before that sync began is released by it.
+//!
+//! A write takes a *ticket* after it has returned; a sync reads the ticket counter before it begins, and covers
+//! every ticket up to it (rule 4). A settling write hands its unsynced mark over with its ticket: the mark is
+//! cleared by the sync that covers it, whether or not anybody still waits, so no mark stays for ever (rule 3).
+//! Marks are cleared before the waiters are released, so whoever was told of a settle finds the key settled.
+//!
+//! The first failed sync *poisons*: no ticket is given out any more, nobody is released, no mark is cleared, and
+//! everyone who waits is told (rule 7). A sync that panics has failed. A sync that hangs keeps nobody: each waiter
+//! goes at its own deadline and learns how long the sync has been running.
+//!
+//! # Locking
+//! One mutex, held for bookkeeping alone: never across a sync, a cleared mark or a raised signal.
+
+use crate::backend::Engine;
+use crate::clock::{Clock, Moment, expired};
+use crate::error::{Fault, Poisoned, StorageError};
+use crate::sync::{Counter, Mutex, Signal, spawn};
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who runs the syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncBy {
+    /// A thread of the store's own, started when first needed. A sync that hangs keeps no caller.
+    #[default]
+    Thread,
+    /// The first caller who waits; the others wait for it. No thread is started, and a sync that hangs keeps that
+    /// caller. For models, whose threads are few, and for single-threaded programs.
+    Caller,
+}
+
+/// A write's place in the order of syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// What group commit tells the rest of the store. Called without any of its locks.
+pub(crate) trait Observer<M>: Send + Sync {
+    /// A sync has ended that covers the writes of these marks.
+    fn synced(&self, marks: Vec<M>);
+    /// A sync has failed; the store is poisoned from now on.
+    fn poisoned(&self);
+}
+
+pub(crate) struct GroupCommit<M> {
+    state: Mutex<State<M>>,
+    /// `None` once the store is closed.
+    engine: Mutex<Option<Arc<dyn Engine>>>,
+    clock: Arc<dyn Clock>,
+    observer: Box<dyn Observer<M>>,
+    sync_by: SyncBy,
+    /// Raised when the syncing thread has something to do or is to end.
+    work: Signal,
+    ended: Arc<Signal>,
+    syncs: Counter,
+    covered: Counter,
+}
+
+struct State<M> {
+    issued: u64,
+    synced: u64,
+    marks: VecDeque<(u64, M)>,
+    waiting: VecDeque<(u64, Arc<Signal>)>,
+    running_since: Option<Moment>,
+    poisoned: Option<Poisoned>,
+    thread: Thread,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Thread {
+    NotStarted,
+    Running,
+    Stopping,
+    Ended,
+}
+
+/// What group commit has done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommitStats {
+    pub(crate) syncs: u64,
+    pub(crate) covered: u64,
+    pub(crate) running: Option<Duration>,
+}
+
+impl<M: Send + 'static> GroupCommit<M> {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        clock: Arc<dyn Clock>,
+        observer: Box<dyn Observer<M>>,
+        sync_by: SyncBy,
+    ) -> Self {
+        Self {
+            state: Mutex::new(State {
+                issued: 0,
+                synced: 0,
+                marks: VecDeque::new(),
+                waiting: VecDeque::new(),
+                running_since: None,
+                poisoned: None,
+                thread: Thread::NotStarted,
+            }),
+            engine: Mutex::new(Some(engine)),
+            clock,
+            observer,
+            sync_by,
+            work: Signal::new(),
+            ended: Arc::new(Signal::new()),
+            syncs: Counter::default(),
+            covered: Counter::default(),
+        }
+    }
+
+    /// Why writes are refused, if they are.
+    pub(crate) fn poisoned(&self) -> Option<Poisoned> {
+        self.state.lock().poisoned.clone()
+    }
+
+    /// Gives a ticket to a write that has returned, and asks for the sync that will cover it.
+    pub(crate) fn ticket(self: &Arc<Self>, mark: Option<M>) -> Result<Ticket, Fault> {
+        let (ticket, start) = {
+            let mut state = self.state.lock();
+            if let Some(poisoned) = &state.poisoned {
+                return Err(poisoned.clone().into());
+            }
+            if matches!(state.thread, Thread::Stopping | Thread::Ended) {
+                return Err(Fault::Closed);
+            }
+            state.issued += 1;
+            let ticket = state.issued;
+            if let Some(mark) = mark {
+                state.marks.push_back((ticket, mark));
+            }
+            let start = self.sync_by == SyncBy::Thread && state.thread == Thread::NotStarted;
+            if start {
+                state.thread = Thread::Running;
+            }
+            (ticket, start)
+        };
+        if start {
+            self.start()?;
+        }
+        if self.sync_by == SyncBy::Thread {
+            self.work.notify();
+        }
+        Ok(Ticket(ticket))
+    }
+
+    fn start(self: &Arc<Self>) -> Result<(), Fault> {
+        let commit = Arc::clone(self);
+        spawn("claimdb-sync", move || commit.run_thread()).map_err(|error| {
+            self.state.lock().thread = Thread::NotStarted;
+            StorageError::new("starting the syncing thread of", "the store", error).into()
+        })
+    }
+
+    fn run_thread(&self) {
+        loop {
+            self.work.wait();
+            let (todo, stopping) = {
+                let state = self.state.lock();
+                let todo = state.issued > state.synced && state.poisoned.is_none();
+                (todo, state.thread == Thread::Stopping)
+            };
+            if todo {
+                self.sync_once();
+                // Whoever wrote meanwhile has raised the signal, and is covered by the next round.
+            }
+            if stopping {
+                break;
+            }
+        }
+        self.state.lock().thread = Thread::Ended;
+        self.ended.notify();
+    }
+
+    /// Waits until a sync has covered `ticket`, for `limit` at most.
+    pub(crate) fn wait(&self, ticket: Ticket, limit: Duration) -> Result<(), Fault> {
+        let start = self.clock.now();
+        let deadline = start.after(limit);
+        let signal = Arc::new(Signal::new());
+        loop {
+            let now = self.clock.now();
+            {
+                let mut state = self.state.lock();
+                if state.synced >= ticket.0 {
+                    return Ok(());
+                }
+                if let Some(poisoned) = &state.poisoned {
+                    return Err(poisoned.clone().into());
+                }
+                if self.sync_by == SyncBy::Thread || state.running_since.is_some() {
+                    if expired(now, deadline) {
+                        state.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, &signal));
+                        let running = state.running_since.map_or(Duration::ZERO, |since| now.since(since));
+                        return Err(Fault::SyncPending { waited: now.since(start), running });
+                    }
+                    if !state.waiting.iter().any(|(_, waiting)| Arc::ptr_eq(waiting, &signal)) {
+                        state.waiting.push_back((ticket.0, Arc::clone(&signal)));
+                    }
+                } else {
+                    state.running_since = Some(now);
+                    drop(state);
+                    self.sync_once();
+                    continue;
+                }
+            }
+            self.clock.wait(&signal, deadline);
+        }
+    }
+
+    /// Syncs once and releases whom that covers. One at a time.
+    fn sync_once(&self) {
+        let now = self.clock.now();
+        let covered = {
+            let mut state = self.state.lock();
+            state.running_since = Some(now);
+            state.issued
+        };
+        let engine = self.engine.lock().clone();
+        let result = catch_unwind(AssertUnwindSafe(|| match &engine {
+            Some(engine) => engine.sync(),
+            None => Err(StorageError::new("syncing", "the store", "it is closed")),
+        }));
+        match result {
+            Ok(Ok(())) => self.succeeded(covered),
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed("the engine panicked while syncing"),
+        }
+    }
+
+    fn succeeded(&self, covered: u64) {
+        self.syncs.add(1);
+        let marks = {
+            let mut state = self.state.lock();
+            let count = state.marks.partition_point(|(ticket, _)| *ticket <= covered);
+            state.marks.drain(..count).map(|(_, mark)| mark).collect::<Vec<_>>()
+        };
+        self.observer.synced(marks);
+        let released = {
+            let mut state = self.state.lock();
+            self.covered.add(covered - state.synced);
+            state.synced = covered;
+            state.running_since = None;
+            // With callers as syncers, one of those left must take over: all look again.
+            let all = self.sync_by == SyncBy::Caller;
+            let (released, left) =
+                std::mem::take(&mut state.waiting).into_iter().partition(|(t, _)| all || *t <= covered);
+            state.waiting = left;
+            released
+        };
+        release(released);
+    }
+
+    fn failed(&self, reason: &str) {
+        let released = {
+            let mut state = self.state.lock();
+            state.poisoned = Some(Poisoned { cause: reason.into() });
+            state.running_since = None;
+            std::mem::take(&mut state.waiting)
+        };
+        self.observer.poisoned();
+        release(released);
+    }
+
+    /// Gives no more tickets out, and ends the syncing thread once it has covered those that it gave; waits for
+    /// that for `limit` at most. Tells whether it has ended.
+    pub(crate) fn stop(&self, limit: Duration) -> bool {
+        {
+            let mut state = self.state.lock();
+            if state.thread == Thread::NotStarted {
+                state.thread = Thread::Ended;
+            }
+            if state.thread == Thread::Running {
+                state.thread = Thread::Stopping;
+            }
+        }
+        self.work.notify();
+        let deadline = self.clock.now().after(limit);
+        loop {
+            let now = self.clock.now();
+            if self.state.lock().thread == Thread::Ended {
+                return true;
+            }
+            if expired(now, deadline) {
+                return false;
+            }
+            self.clock.wait(&self.ended, deadline);
+        }
+    }
+
+    /// Lets the engine go, so that it can be dropped.
+    pub(crate) fn let_go(&self) {
+        let engine = self.engine.lock().take();
+        drop(engine);
+    }
+
+    pub(crate) fn stats(&self) -> CommitStats {
+        let now = self.clock.now();
+        let running = self.state.lock().running_since.map(|since| now.since(since));
+        CommitStats { syncs: self.syncs.get(), covered: self.covered.get(), running }
+    }
+}
+
+fn release(released: VecDeque<(u64, Arc<Signal>)>) {
+    for (_, signal) in released {
+        signal.notify();
+    }
+}
+
+impl<M> fmt::Debug for GroupCommit<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("GroupCommit")
+            .field("issued", &state.issued)
+            .field("synced", &state.synced)
+            .field("poisoned", &state.poisoned)
+            .finish_non_exhaustive()
+    }
+}

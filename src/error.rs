@@ -1,0 +1,265 @@
+//! What can go wrong underneath an operation, and the errors of the operations that need nothing above.
+//!
+//! Each message says what was tried, on what, what went wrong and what to do.
+
+use crate::key::{KeyError, KeyLabel};
+use crate::token::Token;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An engine failed at one call.
+#[derive(Debug, Clone)]
+pub struct StorageError {
+    doing: &'static str,
+    place: String,
+    source: Arc<dyn Error + Send + Sync>,
+}
+
+impl StorageError {
+    /// `doing` is what was tried, such as "writing to"; `place` names the store's folder or the engine.
+    pub fn new(
+        doing: &'static str,
+        place: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { doing, place: place.into(), source: source.into().into() }
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} failed: {}", self.doing, self.place, self.source)
+    }
+}
+
+impl Error for StorageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// Stored bytes that this build cannot take for a record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Too short to be a record, or it does not begin like one.
+    #[error("its {length} bytes are not framed as a record")]
+    NotFramed {
+        /// How many bytes there are.
+        length: usize,
+    },
+    /// Written by a later version of claimdb.
+    #[error(
+        "it has record version {version}, and this build reads up to {newest}; open it with a newer claimdb"
+    )]
+    UnknownVersion {
+        /// The version it has.
+        version: u8,
+        /// The newest version that this build reads.
+        newest: u8,
+    },
+    /// It says one length and has another.
+    #[error("it should have {expected} bytes after its header and has {found}")]
+    WrongLength {
+        /// What the header says.
+        expected: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// The checksum does not match.
+    #[error("its checksum is {found:08x} and should be {expected:08x}")]
+    WrongChecksum {
+        /// What the header says.
+        expected: u32,
+        /// What the bytes give.
+        found: u32,
+    },
+    /// The frame is whole, and what it holds is not.
+    #[error("its content cannot be read: {reason}")]
+    Content {
+        /// What was found.
+        reason: String,
+    },
+    /// Its token is one that this store has not handed out (rule 8).
+    #[error("its token {token} is not below the durable ceiling {ceiling}")]
+    TokenAboveCeiling {
+        /// The record's token.
+        token: Token,
+        /// The store's ceiling.
+        ceiling: Token,
+    },
+}
+
+/// Why the store refuses writes until it is opened again: a sync failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "a sync failed earlier ({cause}); what it covered may be lost, so the store refuses writes and tells of \
+     nothing that no finished sync covers. Mend the cause, close the store and open it again"
+)]
+pub struct Poisoned {
+    pub(crate) cause: Arc<str>,
+}
+
+/// What went wrong underneath an operation.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The engine failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The record is damaged. It is left as it is, and its key is not granted.
+    #[error("the record is damaged: {0}")]
+    Damaged(#[from] Damage),
+    /// A sync failed earlier.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+    /// The write was made and its sync has not ended within the store's sync limit.
+    #[error(
+        "the write was made, and no sync covered it within {waited:?} (a sync has been running for \
+         {running:?}); it may become durable yet. Try again; if syncs hang, look at the disk"
+    )]
+    SyncPending {
+        /// How long was waited.
+        waited: Duration,
+        /// How long the running sync has been at it.
+        running: Duration,
+    },
+    /// The store was closed.
+    #[error("the store is closed; open it again")]
+    Closed,
+    /// This process is a fork of the one that opened the store.
+    #[error(
+        "the store was opened by process {opened_by} and this is its fork {here}; a fork must not use it, open \
+         a store of its own"
+    )]
+    Forked {
+        /// The process that opened the store.
+        opened_by: u32,
+        /// This process.
+        here: u32,
+    },
+}
+
+/// A claim could not be decided. No error ever grants or frees a key.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The key is none.
+    #[error("claiming: {0}")]
+    InvalidKey(#[from] KeyError),
+    /// What was asked for makes no sense.
+    #[error("claiming: {0}")]
+    InvalidRequest(#[from] InvalidSetting),
+    /// It went wrong underneath.
+    #[error("claiming {key}: {fault}")]
+    Failed {
+        /// Stands for the key.
+        key: KeyLabel,
+        /// What went wrong.
+        #[source]
+        fault: Fault,
+    },
+}
+
+/// Reading or changing the store from outside a claim failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// The key is none.
+    #[error("{doing}: {error}")]
+    InvalidKey {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it is none.
+        #[source]
+        error: KeyError,
+    },
+    /// A live claim or an unsynced settle stands on the key.
+    #[error("{doing} {key}: it is in flight; wait until it settles or its lease runs out")]
+    InFlight {
+        /// What was tried.
+        doing: &'static str,
+        /// Stands for the key.
+        key: KeyLabel,
+    },
+    /// It went wrong underneath.
+    #[error("{doing} {on}: {fault}")]
+    Failed {
+        /// What was tried.
+        doing: &'static str,
+        /// Stands for the key, or says "the store".
+        on: String,
+        /// What went wrong.
+        #[source]
+        fault: Fault,
+    },
+}
+
+/// A setting out of bounds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {given}; it must be {allowed}")]
+pub struct InvalidSetting {
+    pub(crate) setting: &'static str,
+    pub(crate) given: String,
+    pub(crate) allowed: &'static str,
+}
+
+/// A store could not be opened. Nothing was changed in it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting of the builder makes no sense.
+    #[error("opening a store: {0}")]
+    InvalidSetting(#[from] InvalidSetting),
+    /// Another opening has it.
+    #[error(
+        "opening the store {place}: another opening holds its lock{holder}; close that one, or wait longer with \
+         Builder::lock_wait"
+    )]
+    Locked {
+        /// The store's folder or engine.
+        place: String,
+        /// Who holds it, where that can be known: " (process 123)", else empty.
+        holder: String,
+    },
+    /// The path is there and is no folder.
+    #[error("opening the store {place}: this is not a folder; give the path of a folder or of nothing yet")]
+    NotAFolder {
+        /// The path.
+        place: String,
+    },
+    /// The engine or the file system refused.
+    #[error("opening the store {place}: {source}")]
+    Storage {
+        /// The store's folder or engine.
+        place: String,
+        /// What failed.
+        source: StorageError,
+    },
+    /// The store was written by a later version of claimdb.
+    #[error(
+        "opening the store {place}: it has format version {found}, and this build reads up to {newest}; open it \
+         with a newer claimdb"
+    )]
+    UnknownFormat {
+        /// The store's folder.
+        place: String,
+        /// The version it has.
+        found: String,
+        /// The newest version that this build reads.
+        newest: u32,
+    },
+    /// What is stored is damaged; nothing was changed.
+    #[error(
+        "opening the store {place}: it is damaged: {reason}. Nothing was changed; copy the folder away before \
+         trying anything on it"
+    )]
+    Damaged {
+        /// The store's folder or engine.
+        place: String,
+        /// What was found.
+        reason: String,
+    },
+}

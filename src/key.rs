@@ -1,0 +1,173 @@
+//! Keys and how they become bytes.
+//!
+//! ```text
+//! space (1) | length of scope (1) | scope (0..=255) | name (1..=1024)
+//! ```
+//!
+//! The scope carries its length, so no two pairs of scope and name share an encoding. All keys of one scope lie
+//! together, ordered by name. Claims, locks, plain values, the retention index and the store's own bookkeeping
+//! are separate spaces: a claim and a lock of the same name never meet. The encoding is part of the store format
+//! (`docs/format.md`).
+
+use crate::sync;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 1024;
+/// The longest scope, in bytes: its length is one byte of the encoding.
+pub const MAX_SCOPE: usize = 255;
+
+/// The first byte of an encoded key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Space {
+    /// What the store keeps about itself.
+    Meta = 0,
+    /// Records of claims.
+    Claims = 1,
+}
+
+/// A key: the name of a piece of work, in a scope.
+///
+/// Any bytes will do; nothing is folded, trimmed or normalised. `Debug` and `Display` show a label, not the name,
+/// because keys often hold what must not reach a log: see [`Key::label`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<[u8]>);
+
+impl Key {
+    /// A key in the empty scope.
+    ///
+    /// # Errors
+    /// [`KeyError`] if `name` is empty or longer than [`MAX_NAME`].
+    pub fn new(name: impl AsRef<[u8]>) -> Result<Self, KeyError> {
+        Self::scoped([], name)
+    }
+
+    /// A key in `scope`, which says who the key belongs to: a tenant, a route, a queue.
+    ///
+    /// # Errors
+    /// [`KeyError`] if `name` is empty or longer than [`MAX_NAME`], or `scope` longer than [`MAX_SCOPE`].
+    pub fn scoped(scope: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Self, KeyError> {
+        let (scope, name) = (scope.as_ref(), name.as_ref());
+        if name.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if name.len() > MAX_NAME {
+            return Err(KeyError::NameTooLong { length: name.len() });
+        }
+        Ok(Self(encode(Space::Claims, scope, name)?.into()))
+    }
+
+    /// The scope; empty if the key has none.
+    #[must_use]
+    pub fn scope(&self) -> &[u8] {
+        &self.0[2..self.name_start()]
+    }
+
+    /// The name, as it was given.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.0[self.name_start()..]
+    }
+
+    /// What stands for this key in messages: a short hash with a seed of its own for each process, so that a log
+    /// does not give keys away, and lines of one process about one key can be told to belong together.
+    #[must_use]
+    pub fn label(&self) -> KeyLabel {
+        KeyLabel(sync::process_seed().hash_one(&self.0) >> 16)
+    }
+
+    /// The bytes under which the record is stored.
+    pub(crate) fn encoded(&self) -> &Arc<[u8]> {
+        &self.0
+    }
+
+    /// The key behind stored bytes; `None` if they are no key of a claim.
+    pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
+        let (&space, rest) = stored.split_first()?;
+        let (&scope, rest) = rest.split_first()?;
+        let name = rest.len().checked_sub(usize::from(scope))?;
+        let valid = space == Space::Claims as u8 && (1..=MAX_NAME).contains(&name);
+        valid.then(|| Self(stored.into()))
+    }
+
+    /// The bytes with which all keys of claims begin.
+    pub(crate) fn all_claims() -> [u8; 1] {
+        [Space::Claims as u8]
+    }
+
+    /// The bytes with which all keys of `scope` begin whose name begins with `prefix`.
+    pub(crate) fn encoded_prefix(scope: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
+        if prefix.len() > MAX_NAME {
+            return Err(KeyError::NameTooLong { length: prefix.len() });
+        }
+        encode(Space::Claims, scope, prefix)
+    }
+
+    fn name_start(&self) -> usize {
+        2 + usize::from(self.0[1])
+    }
+}
+
+/// The key of one of the store's own entries.
+pub(crate) fn meta(name: &str) -> Vec<u8> {
+    let mut key = vec![Space::Meta as u8];
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+fn encode(space: Space, scope: &[u8], name: &[u8]) -> Result<Vec<u8>, KeyError> {
+    let scope_length =
+        u8::try_from(scope.len()).map_err(|_| KeyError::ScopeTooLong { length: scope.len() })?;
+    let mut encoded = Vec::with_capacity(2 + scope.len() + name.len());
+    encoded.push(space as u8);
+    encoded.push(scope_length);
+    encoded.extend_from_slice(scope);
+    encoded.extend_from_slice(name);
+    Ok(encoded)
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.label(), f)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.label(), f)
+    }
+}
+
+/// Stands for a key in messages without giving it away. See [`Key::label`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyLabel(u64);
+
+impl fmt::Display for KeyLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key#{:012x}", self.0)
+    }
+}
+
+/// Why bytes are no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The name has no bytes.
+    #[error("the key is empty; a key has 1 to {MAX_NAME} bytes")]
+    Empty,
+    /// The name is longer than [`MAX_NAME`].
+    #[error("the key has {length} bytes; a key has 1 to {MAX_NAME} bytes: hash what is longer")]
+    NameTooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The scope is longer than [`MAX_SCOPE`].
+    #[error("the scope has {length} bytes; a scope has at most {MAX_SCOPE} bytes: hash what is longer")]
+    ScopeTooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+}

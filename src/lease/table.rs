@@ -1,0 +1,402 @@
+//! The table itself: shards, entries, and the guards that own what is in them.
+
+use super::waiters::{Queue, Waiting};
+use crate::clock::{Clock, Moment, expired};
+use crate::fingerprint::Fingerprint;
+use crate::protocol::decide::{self, Admission};
+use crate::protocol::{Holder, KeyView};
+use crate::sync::{Break, HashSeed, Mutex, SHARDS, Signal, hash_seed};
+use crate::token::Token;
+use crossbeam_utils::CachePadded;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The places, marks and waiters of all keys that have any.
+#[derive(Debug)]
+pub(crate) struct Table {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    seed: HashSeed,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    entries: HashMap<Arc<[u8]>, Entry, HashSeed>,
+    /// Numbers places and marks, so that each is removed only by its own (rule 12).
+    next_id: u64,
+    /// Set by `close`; nothing is admitted, renewed or marked any more.
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    place: Option<(u64, Holder)>,
+    marks: Vec<(u64, Holder)>,
+    waiters: Queue,
+    /// A pending record's token that was stored and never granted: it costs no attempt (rule 15).
+    never_granted: Option<Token>,
+}
+
+impl Entry {
+    fn view(&self) -> KeyView<'_> {
+        KeyView {
+            place: self.place.as_ref().map(|(_, holder)| holder),
+            unsynced: self.marks.first().map(|(_, holder)| holder),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.place.is_none()
+            && self.marks.is_empty()
+            && self.waiters.is_empty()
+            && self.never_granted.is_none()
+    }
+
+    fn has_place(&self, id: u64) -> bool {
+        self.place.as_ref().is_some_and(|(held, _)| *held == id)
+    }
+}
+
+impl Shard {
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Removes the entry of `key` if nothing needs it any more.
+    fn tidy(&mut self, key: &[u8]) {
+        if self.entries.get(key).is_some_and(Entry::is_idle) {
+            self.entries.remove(key);
+        }
+    }
+}
+
+/// What the table says to a claimant.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    /// The key's place is the claimant's; `ended` is the expired claim that had it.
+    Place { place: Place, ended: Option<Holder> },
+    /// In flight; a claimant that waits is in the queue now, and looks again when signalled or at `look_again`.
+    InFlight { holder: Holder, look_again: Option<Moment> },
+    /// In flight for something else.
+    Mismatched,
+    /// The store was closed.
+    Closed,
+}
+
+/// Why a claim can no longer do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Its lease ran out and may not be renewed (rule 11).
+    Expired,
+    /// Another has taken its place; `by` is that one's token, once it has one.
+    Lost { by: Option<Token> },
+    /// The store was closed.
+    Closed,
+}
+
+impl Table {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let shard = || {
+            CachePadded::new(Mutex::new(Shard {
+                entries: HashMap::with_hasher(hash_seed()),
+                next_id: 0,
+                closed: false,
+            }))
+        };
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed: hash_seed(), clock }
+    }
+
+    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+        // The upper half: the map inside uses the lower bits of a hash of its own.
+        let hash = self.seed.hash_one(key) >> 32;
+        &self.shards[usize::try_from(hash).unwrap_or(0) % self.shards.len()]
+    }
+
+    /// Judges a claimant by what memory knows, and changes nothing. This is all that a losing claim costs.
+    pub(crate) fn look(&self, key: &[u8], fingerprint: Option<Fingerprint>) -> Result<Admission, Refusal> {
+        let now = self.clock.now();
+        let shard = self.shard(key).lock();
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        Ok(match shard.entries.get(key) {
+            Some(entry) => decide::admit(entry.view(), fingerprint, now),
+            None => Admission::Free { ended: None },
+        })
+    }
+
+    /// Whether a settling write stands on the key that no finished sync covers. Readers of a record ask this
+    /// *after* they read it (rule 2).
+    pub(crate) fn is_unsynced(&self, key: &[u8]) -> Result<bool, Refusal> {
+        let shard = self.shard(key).lock();
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        Ok(shard.entries.get(key).is_some_and(|entry| !entry.marks.is_empty()))
+    }
+
+    /// Judges a claimant and, if the key is free, gives it the place in the same critical section, which ends an
+    /// expired one (rule 11). Else a claimant that waits joins the queue, also in the same critical section, so
+    /// that no wake-up falls between.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        key: &Arc<[u8]>,
+        fingerprint: Option<Fingerprint>,
+        waiting: Option<&Waiting<'_>>,
+    ) -> Admitted {
+        let now = self.clock.now();
+        let mut guard = self.shard(key).lock();
+        let shard = &mut *guard;
+        if shard.closed {
+            return Admitted::Closed;
+        }
+        let id = shard.id();
+        // One look-up for both outcomes; only a waiter or a new holder leaves an entry behind.
+        let entry = shard.entries.entry(Arc::clone(key)).or_default();
+        let admission = if Break::CheckThenAct.is() {
+            Admission::Free { ended: None } // the look of a moment ago is taken for granted
+        } else {
+            decide::admit(entry.view(), fingerprint, now)
+        };
+        let admitted = match admission {
+            Admission::Free { ended } => {
+                let holder = Holder { token: None, attempt: 0, fingerprint, since: now, deadline: None };
+                entry.place = Some((id, holder));
+                let never_granted = entry.never_granted.take();
+                let place = Place { table: Arc::clone(self), key: Arc::clone(key), id, never_granted };
+                Admitted::Place { place, ended }
+            }
+            Admission::InFlight(holder) => {
+                let front = waiting.is_some_and(|waiting| entry.waiters.join(&waiting.signal));
+                Admitted::InFlight { holder, look_again: holder.deadline.filter(|_| front) }
+            }
+            Admission::Mismatched => Admitted::Mismatched,
+        };
+        shard.tidy(key);
+        admitted
+    }
+
+    /// Gives the key's place to somebody who asks for no work: refused like a claim that does not wait.
+    pub(crate) fn admit_unasked(self: &Arc<Self>, key: &Arc<[u8]>) -> Admitted {
+        self.admit(key, None, None)
+    }
+
+    /// Takes a waiter out of the queue and tells the next one that it is responsible now.
+    pub(super) fn leave(&self, key: &[u8], signal: &Arc<Signal>) {
+        let next = {
+            let mut shard = self.shard(key).lock();
+            let next = shard.entries.get_mut(key).and_then(|entry| entry.waiters.leave(signal));
+            shard.tidy(key);
+            next
+        };
+        if let Some(next) = next {
+            next.notify();
+        }
+    }
+
+    /// Puts an unsynced mark on the key, before the settling write (rule 1). With `only_with_place` it is refused
+    /// unless the place is still `place`; else the record decides whose the key is.
+    pub(crate) fn mark(
+        &self,
+        key: &Arc<[u8]>,
+        settling: Holder,
+        place: Option<&Place>,
+        only_with_place: bool,
+    ) -> Result<Mark, Refusal> {
+        let mut guard = self.shard(key).lock();
+        let shard = &mut *guard;
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        let id = shard.id();
+        let entry = shard.entries.entry(Arc::clone(key)).or_default();
+        if only_with_place && !place.is_some_and(|place| entry.has_place(place.id)) {
+            let by = entry.place.as_ref().and_then(|(_, holder)| holder.token);
+            shard.tidy(key);
+            return Err(Refusal::Lost { by });
+        }
+        entry.marks.push((id, Holder { deadline: None, ..settling }));
+        Ok(Mark { key: Arc::clone(key), id })
+    }
+
+    /// Takes a mark away and wakes everybody who waits for the key: there is something to be told.
+    pub(crate) fn unmark(&self, mark: &Mark) {
+        let woken = {
+            let mut shard = self.shard(&mark.key).lock();
+            let Some(entry) = shard.entries.get_mut(&mark.key) else { return };
+            entry.marks.retain(|(id, _)| *id != mark.id);
+            let woken: Vec<_> = entry.waiters.all().collect();
+            shard.tidy(&mark.key);
+            woken
+        };
+        raise(woken);
+    }
+
+    /// Wakes everybody who waits for anything: to be told that a sync failed.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            let woken: Vec<_> = {
+                let shard = shard.lock();
+                shard.entries.values().flat_map(|entry| entry.waiters.all().collect::<Vec<_>>()).collect()
+            };
+            raise(woken);
+        }
+    }
+
+    /// Ends every claim and refuses everything from now on. Whoever waits is woken and finds the table closed.
+    pub(crate) fn close(&self) {
+        for shard in &self.shards {
+            let woken: Vec<_> = {
+                let mut shard = shard.lock();
+                shard.closed = true;
+                let entries = std::mem::take(&mut shard.entries);
+                entries.into_values().flat_map(|entry| entry.waiters.all().collect::<Vec<_>>()).collect()
+            };
+            raise(woken);
+        }
+    }
+
+    /// How many places, marks and waiters there are.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let now = self.clock.now();
+        let mut sum = Occupancy::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            sum.entries += shard.entries.len();
+            for entry in shard.entries.values() {
+                sum.waiters += entry.waiters.len();
+                sum.unsynced += entry.marks.len();
+                let live = entry.place.as_ref().is_some_and(|(_, holder)| {
+                    holder.deadline.is_some_and(|deadline| !expired(now, deadline))
+                });
+                sum.live += usize::from(live);
+            }
+        }
+        sum
+    }
+}
+
+/// What the table holds, counted from the entries themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Occupancy {
+    pub(crate) entries: usize,
+    pub(crate) live: usize,
+    pub(crate) unsynced: usize,
+    pub(crate) waiters: usize,
+}
+
+fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
+    if Break::NoWake.is() {
+        return;
+    }
+    for signal in signals {
+        signal.notify();
+    }
+}
+
+/// Names an unsynced mark. It belongs to the write, not to the place: nothing but [`Table::unmark`] ends it.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    key: Arc<[u8]>,
+    id: u64,
+}
+
+/// The right to a key. Dropping it, also by unwinding, ends it and wakes the next; it does no I/O.
+#[derive(Debug)]
+pub(crate) struct Place {
+    table: Arc<Table>,
+    key: Arc<[u8]>,
+    id: u64,
+    /// Given back to the entry when this place ends without a grant.
+    never_granted: Option<Token>,
+}
+
+impl Place {
+    /// The token of a pending record that was stored and never granted: taking it over costs no attempt.
+    pub(crate) fn never_granted(&self) -> Option<Token> {
+        self.never_granted
+    }
+
+    /// Tells that `token`, though stored, will not be granted by this place; `None` that there is no such token
+    /// any more.
+    pub(crate) fn set_never_granted(&mut self, token: Option<Token>) {
+        self.never_granted = token;
+    }
+
+    /// Makes this the place of a granted claim, whose lease starts now (rule 15).
+    pub(crate) fn grant(&mut self, granted: Holder) -> Result<(), Refusal> {
+        self.change(|holder, _| {
+            *holder = granted;
+            Ok(())
+        })?;
+        self.never_granted = None;
+        Ok(())
+    }
+
+    /// Gives the claim a new deadline, `lease` from now, unless the old one has passed.
+    pub(crate) fn renew(&self, lease: Duration) -> Result<(), Refusal> {
+        self.change(|holder, now| {
+            if holder.deadline.is_some_and(|deadline| expired(now, deadline)) {
+                return Err(Refusal::Expired);
+            }
+            holder.deadline = Some(now.after(lease));
+            Ok(())
+        })
+    }
+
+    /// When the lease ends, or why it has.
+    pub(crate) fn deadline(&self) -> Result<Option<Moment>, Refusal> {
+        let shard = self.table.shard(&self.key).lock();
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        match shard.entries.get(&self.key).and_then(|entry| entry.place.as_ref()) {
+            Some((id, holder)) if *id == self.id => Ok(holder.deadline),
+            other => Err(Refusal::Lost { by: other.and_then(|(_, holder)| holder.token) }),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Holder, Moment) -> Result<(), Refusal>) -> Result<(), Refusal> {
+        let now = self.table.clock.now();
+        let front = {
+            let mut shard = self.table.shard(&self.key).lock();
+            if shard.closed {
+                return Err(Refusal::Closed);
+            }
+            let entry = shard.entries.get_mut(&self.key);
+            let Some(entry) = entry else { return Err(Refusal::Lost { by: None }) };
+            match &mut entry.place {
+                Some((id, holder)) if *id == self.id => change(holder, now)?,
+                other => {
+                    let by = other.as_ref().and_then(|(_, holder)| holder.token);
+                    return Err(Refusal::Lost { by });
+                }
+            }
+            entry.waiters.front()
+        };
+        // The front waits for the deadline, which has changed.
+        raise(front);
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let front = {
+            let mut shard = self.table.shard(&self.key).lock();
+            let Some(entry) = shard.entries.get_mut(&self.key) else { return };
+            if !entry.has_place(self.id) {
+                return;
+            }
+            entry.place = None;
+            entry.never_granted = self.never_granted;
+            let front = entry.waiters.front();
+            shard.tidy(&self.key);
+            front
+        };
+        raise(front);
+    }
+}

@@ -1,0 +1,59 @@
+//! An embedded, persistent key-value store whose native verb is *claim*: of any number of callers with the same
+//! key exactly one gets the work; the others are refused, wait, or get the stored result.
+//!
+//! ```
+//! use claimdb::{Outcome, Settled, Store, backend::Mem};
+//!
+//! # fn charge(_token: claimdb::Token) -> String { "receipt".to_owned() }
+//! let store = Store::builder(Mem::new()).open()?; // Store::open("claims")? keeps it on disk
+//! let receipt: String = match store.claim("order-42")? {
+//!     Outcome::Granted(claim) => {
+//!         let receipt = charge(claim.token());
+//!         claim.complete(&receipt)?;
+//!         receipt
+//!     }
+//!     Outcome::Settled(Settled::Completed(stored)) => stored.decode()?,
+//!     Outcome::Settled(_) => return Err("failed before, or not kept".into()),
+//!     Outcome::InFlight(holder) => return Err(format!("busy, try again in {:?}", holder.remaining()).into()),
+//!     Outcome::Mismatched(_) => return Err("this key was used for something else".into()),
+//!     Outcome::Interrupted(case) => return Err(format!("look at attempt {}", case.token()).into()),
+//! };
+//! assert_eq!(receipt, "receipt");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Start with [`Store`]; [`Durability`] says what a crash may forget, [`protocol`] what is promised, and
+//! [`backend`] where the bytes live.
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod protocol;
+
+mod clock;
+mod commit;
+mod error;
+mod fingerprint;
+mod key;
+mod lease;
+mod record;
+mod store;
+mod sync;
+mod token;
+mod value;
+
+pub use clock::{Clock, ManualClock, Moment, SystemClock, WallTime, expired};
+pub use commit::SyncBy;
+pub use error::{AdminError, ClaimError, Damage, Fault, InvalidSetting, OpenError, Poisoned, StorageError};
+pub use fingerprint::Fingerprint;
+pub use key::{Key, KeyError, KeyLabel, MAX_NAME, MAX_SCOPE};
+pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};
+pub use store::{
+    About, AlreadySettled, Builder, Claim, ExpiredLease, InFlight, Interrupted, IntoKey, Lost, MAX_LEASE,
+    MAX_RETENTION, MAX_WAIT, Mismatched, Omitted, Outcome, Refused, Request, Resolution, Retry, RetryCause,
+    Run, RunError, Scan, SettleError, Settled, Stats, Store, Stored,
+};
+#[cfg(loom)]
+pub use sync::Break;
+pub use sync::Signal;
+pub use token::Token;
+pub use value::{DecodeError, EncodeError, MAX_VALUE_LIMIT};

@@ -1,0 +1,264 @@
+//! Given what was seen, the step to take.
+
+use super::transition::{self, NewClaim};
+use super::{Holder, KeyView, Opening};
+use crate::clock::{Moment, WallTime, expired};
+use crate::error::Damage;
+use crate::fingerprint::Fingerprint;
+use crate::record::{Durability, EndedBy, Kept, OnInterrupt, Previous, Record, State, Terms};
+use crate::sync::Break;
+use crate::token::Token;
+
+/// What memory alone says to a claimant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Admission {
+    /// Nobody has the key. `ended` is the claim whose lease ran out and whose place is taken with it.
+    Free {
+        /// The claim that just ended, if one did.
+        ended: Option<Holder>,
+    },
+    /// A live claim, or a settle that is not durable yet, has the key.
+    InFlight(Holder),
+    /// The key is in flight for something else.
+    Mismatched,
+}
+
+/// Judges a claim by what memory knows. Mismatch comes before busy (rule 16), a mark before the place.
+pub fn admit(view: KeyView<'_>, fingerprint: Option<Fingerprint>, now: Moment) -> Admission {
+    let live = match (view.unsynced, view.place) {
+        (Some(unsynced), _) => unsynced,
+        (None, Some(place)) if place.deadline.is_some_and(|deadline| expired(now, deadline)) => {
+            return Admission::Free { ended: Some(*place) };
+        }
+        (None, Some(place)) => place,
+        (None, None) => return Admission::Free { ended: None },
+    };
+    if live.fingerprint == fingerprint { Admission::InFlight(*live) } else { Admission::Mismatched }
+}
+
+/// What a claimant asks for, and what it knows besides the record.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// What the work is.
+    pub fingerprint: Option<Fingerprint>,
+    /// On what terms.
+    pub terms: &'a Terms,
+    /// The wall-clock time.
+    pub wall: WallTime,
+    /// The tokens of this opening.
+    pub opening: Opening,
+    /// The claim whose expired place this claimant has taken.
+    pub ended: Option<Holder>,
+    /// A pending record's token that was never granted, which therefore costs no attempt (rule 15).
+    pub never_granted: Option<Token>,
+}
+
+/// What the record says to a claimant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// The key can be granted: [`grant`] builds the record for it.
+    Grant(Grant),
+    /// The key is settled; tell what is stored, once that is durable.
+    Settled,
+    /// The key is interrupted.
+    Interrupted,
+    /// The key becomes interrupted: store [`interrupted`].
+    Interrupt(EndedBy),
+    /// The key was used for something else.
+    Mismatched,
+}
+
+/// How a key is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Which attempt it will be.
+    pub attempt: u32,
+    /// The attempt before.
+    pub previous: Option<Previous>,
+    /// Whether the claim is stored before it is granted.
+    pub durable: bool,
+    /// Whether a pending record is taken over, as opposed to none being there.
+    reclaim: bool,
+    /// The token that the new one must exceed.
+    above: Option<Token>,
+}
+
+/// Judges a claim by the record. The claimant has, or is about to take, the key's place.
+///
+/// # Errors
+/// [`Damage`] if the record has a token that was not handed out.
+pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> {
+    let Some(record) = record else { return Ok(first_attempt(None, ask)) };
+    if record.token >= ask.opening.ceiling {
+        return Err(Damage::TokenAboveCeiling { token: record.token, ceiling: ask.opening.ceiling });
+    }
+    if record.forgotten_at().is_some_and(|end| expired(ask.wall, end)) {
+        return Ok(first_attempt(Some(record.token), ask));
+    }
+    if record.fingerprint != ask.fingerprint {
+        return Ok(Verdict::Mismatched);
+    }
+    Ok(match &record.state {
+        State::Settled { .. } => Verdict::Settled,
+        State::Interrupted { .. } => Verdict::Interrupted,
+        State::Pending { previous, .. } => pending(record, *previous, ask),
+    })
+}
+
+fn first_attempt(above: Option<Token>, ask: &Ask<'_>) -> Verdict {
+    // A claim in memory whose lease ran out leaves no record; its place is what is known of it.
+    let ended = ask.ended.and_then(|holder| holder.token.map(|token| (holder.attempt, token)));
+    let previous = ended.map(|(_, token)| Previous { token, ended_by: EndedBy::LeaseOver });
+    Verdict::Grant(Grant {
+        attempt: ended.map_or(1, |(attempt, _)| attempt.saturating_add(1)),
+        previous,
+        durable: ask.terms.durability == Durability::Full,
+        reclaim: false,
+        above,
+    })
+}
+
+fn pending(record: &Record, previous: Option<Previous>, ask: &Ask<'_>) -> Verdict {
+    let grant = |attempt, previous| {
+        Verdict::Grant(Grant { attempt, previous, durable: true, reclaim: true, above: Some(record.token) })
+    };
+    if ask.never_granted == Some(record.token) {
+        return grant(record.attempt, previous);
+    }
+    let ended_by = if record.token < ask.opening.first {
+        EndedBy::Reopened
+    } else if ask.ended.is_some_and(|holder| holder.token == Some(record.token)) {
+        EndedBy::LeaseOver
+    } else {
+        EndedBy::Dropped
+    };
+    // By the record's policy as well as the request's (rule 18).
+    let quarantined = [&record.terms, ask.terms].iter().any(|t| t.on_interrupt == OnInterrupt::Quarantine);
+    let cap = [record.terms.max_attempts, ask.terms.max_attempts].into_iter().flatten().min();
+    if quarantined || cap.is_some_and(|cap| record.attempt >= cap) {
+        return Verdict::Interrupt(ended_by);
+    }
+    grant(record.attempt.saturating_add(1), Some(Previous { token: record.token, ended_by }))
+}
+
+/// The record of a granted claim.
+///
+/// # Errors
+/// [`Damage`] if `token` is not above the record's (rule 13): then the store's token counter is behind it.
+pub fn grant(record: Option<&Record>, grant: Grant, token: Token, ask: &Ask<'_>) -> Result<Record, Damage> {
+    if let Some(above) = grant.above
+        && token <= above
+    {
+        return Err(Damage::TokenAboveCeiling { token: above, ceiling: token });
+    }
+    let new = NewClaim { token, fingerprint: ask.fingerprint, terms: ask.terms, wall: ask.wall };
+    Ok(match record {
+        Some(record) if grant.reclaim => transition::reclaim(record, new, grant.attempt, grant.previous),
+        _ => transition::claim(new, grant.attempt, grant.previous),
+    })
+}
+
+/// The record of a key whose holder ended and which nobody may rerun unasked.
+#[must_use]
+pub fn interrupted(record: &Record, ended_by: EndedBy) -> Record {
+    transition::interrupt(record, ended_by)
+}
+
+/// Whether the release of a claim on these terms is told only after its sync (rule 5): else a crash would bring
+/// the pending record back, and with it an interruption that never was.
+#[must_use]
+pub fn release_is_synced(terms: &Terms) -> bool {
+    terms.on_interrupt == OnInterrupt::Quarantine || terms.max_attempts.is_some()
+}
+
+/// What the record says to a holder that settles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Settling {
+    /// Swap the record for this one; `None` for none.
+    Swap(Option<Record>),
+    /// It already stands as asked; make sure that it is durable and tell.
+    Confirmed,
+    /// This claim has already settled the key, in another way.
+    SettledOtherwise,
+    /// The claim is no longer current: `by` is the token that is, or `None` if the record is gone.
+    Lost {
+        /// The current token.
+        by: Option<Token>,
+    },
+}
+
+/// Judges `held`'s wish to settle its key with `result`. `held` is the pending record of the claim, stored if the
+/// claim is durable, and `place_is_mine` what the lease table said when the unsynced mark was put.
+pub fn settle(
+    record: Option<&Record>,
+    held: &Record,
+    durable: bool,
+    place_is_mine: bool,
+    result: &Kept,
+    wall: WallTime,
+) -> Settling {
+    let settled = || Settling::Swap(Some(transition::settle(held.clone(), result.clone(), wall, false)));
+    match record {
+        Some(record) if record.token == held.token || Break::NoTokenCheck.is() => match &record.state {
+            State::Pending { .. } | State::Interrupted { .. } => {
+                Settling::Swap(Some(transition::settle(record.clone(), result.clone(), wall, false)))
+            }
+            State::Settled { result: stored, .. } if stored == result => Settling::Confirmed,
+            State::Settled { .. } => Settling::SettledOtherwise,
+        },
+        // A claim in memory: nothing may have come in between but forgetting.
+        None if !durable && place_is_mine => settled(),
+        Some(record)
+            if !durable
+                && place_is_mine
+                && record.token < held.token
+                && record.forgotten_at().is_some_and(|end| expired(wall, end)) =>
+        {
+            settled()
+        }
+        other => Settling::Lost { by: other.map(|record| record.token) },
+    }
+}
+
+/// Judges `token`'s wish to release its key.
+pub fn release(record: Option<&Record>, token: Token) -> Settling {
+    match record {
+        Some(record) if record.token == token && matches!(record.state, State::Pending { .. }) => {
+            Settling::Swap(None)
+        }
+        Some(record) if record.token == token => Settling::SettledOtherwise,
+        other => Settling::Lost { by: other.map(|record| record.token) },
+    }
+}
+
+/// What the record says to somebody who wants it gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Removal {
+    /// Swap it for nothing.
+    Swap,
+    /// There is none.
+    Absent,
+}
+
+/// Judges a removal. The caller holds the key's place, so no live claim has it (rule 19).
+pub fn remove(record: Option<&Record>) -> Removal {
+    if record.is_some() { Removal::Swap } else { Removal::Absent }
+}
+
+/// Judges a settling by hand of the interrupted case that `token` names (rule 19): `None` to leave the record as it
+/// is, else what to swap it for.
+#[must_use]
+pub fn resolve(
+    record: Option<&Record>,
+    token: Token,
+    resolution: Option<Kept>,
+    wall: WallTime,
+) -> Option<Option<Record>> {
+    let record =
+        record.filter(|record| record.token == token && matches!(record.state, State::Interrupted { .. }))?;
+    Some(resolution.map(|result| transition::settle(record.clone(), result, wall, true)))
+}

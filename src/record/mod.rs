@@ -1,0 +1,180 @@
+//! What is stored for a key, and its bytes.
+//!
+//! A [`Record`] carries everything that recovery needs, so that a crash is judged by what was asked then and not
+//! by today's configuration. Bytes are written in the newest version and read in every version ever released.
+
+mod frame;
+mod v1;
+
+use crate::clock::WallTime;
+use crate::error::Damage;
+use crate::fingerprint::Fingerprint;
+use crate::token::Token;
+use std::time::Duration;
+
+/// What is durable when, chosen for each claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The claim is stored and synced before it is granted, and the result before anyone is told of it. A crash
+    /// loses nothing that was told.
+    #[default]
+    Full,
+    /// The claim is kept in memory; the result is stored and synced before anyone is told of it. A crash forgets
+    /// that work had begun: the next attempt is told it is the first.
+    Result,
+    /// The claim is kept in memory; the result is stored and not synced. A crash, and a kill as well, may forget
+    /// recent results: their work may run again.
+    Relaxed,
+}
+
+/// What happens to a key whose holder ended without settling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnInterrupt {
+    /// The next claimant is granted the key, and told which attempt it is.
+    #[default]
+    Rerun,
+    /// The key answers *interrupted* until somebody resolves it. Needs [`Durability::Full`].
+    Quarantine,
+}
+
+/// What a claim asked for, kept with its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// How long the holder has, from the grant or the last renewal.
+    pub lease: Duration,
+    /// How long a settled key is remembered, from its settling.
+    pub retention: Duration,
+    /// What is durable when.
+    pub durability: Durability,
+    /// What happens when the holder ends without settling.
+    pub on_interrupt: OnInterrupt,
+    /// After how many attempts that ended without settling the key becomes interrupted; `None` for no such cap.
+    pub max_attempts: Option<u32>,
+}
+
+/// How a holder ended without settling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its lease ran out.
+    LeaseOver,
+    /// Its claim was dropped, or its thread unwound.
+    Dropped,
+    /// The store was closed, or its process died.
+    Reopened,
+}
+
+/// The attempt before this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Previous {
+    /// Its token. Work that it did outside carries this.
+    pub token: Token,
+    /// How it ended.
+    pub ended_by: EndedBy,
+}
+
+/// The durable record of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The token of the claim that wrote it last.
+    pub token: Token,
+    /// Which attempt that claim is, from 1.
+    pub attempt: u32,
+    /// What was asked for the first time.
+    pub fingerprint: Option<Fingerprint>,
+    /// What that claim asked for.
+    pub terms: Terms,
+    /// When that claim was made.
+    pub claimed_at: WallTime,
+    /// Where the key stands.
+    pub state: State,
+}
+
+/// Where a key stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Claimed and not settled.
+    Pending {
+        /// The attempt before, if there was one.
+        previous: Option<Previous>,
+        /// Progress saved by this attempt or an earlier one.
+        checkpoint: Option<Vec<u8>>,
+    },
+    /// Its holder ended without settling, and nobody may run it unasked.
+    Interrupted {
+        /// How the holder ended.
+        ended_by: EndedBy,
+        /// Progress saved before.
+        checkpoint: Option<Vec<u8>>,
+    },
+    /// Done.
+    Settled {
+        /// With what.
+        result: Kept,
+        /// When.
+        at: WallTime,
+        /// Whether a person or a rule settled it in the holder's stead.
+        by_hand: bool,
+    },
+}
+
+/// What is kept of a settled key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// A result, encoded.
+    Completed(Vec<u8>),
+    /// A final failure, encoded; replayed as such.
+    Failed(Vec<u8>),
+    /// Done, but the result is not kept.
+    Omitted(Omission),
+}
+
+/// Why a result is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Omission {
+    /// It was larger than the store's limit.
+    TooLarge,
+    /// It could not be encoded.
+    NotEncodable,
+    /// The holder chose so.
+    OnPurpose,
+}
+
+impl Record {
+    /// When a settled record's retention ends; `None` if it is not settled.
+    #[must_use]
+    pub fn forgotten_at(&self) -> Option<WallTime> {
+        match self.state {
+            State::Settled { at, .. } => Some(at.after(self.terms.retention)),
+            State::Pending { .. } | State::Interrupted { .. } => None,
+        }
+    }
+
+    /// The bytes to store.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        frame::wrap(v1::VERSION, &v1::encode_record(self))
+    }
+
+    /// The record behind stored bytes, of any version ever released.
+    ///
+    /// # Errors
+    /// [`Damage`] tells what is wrong with them. Never panics, and allocates at most 64 MiB and a little, whatever they say.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
+        match frame::unwrap(bytes)? {
+            (v1::VERSION, payload) => v1::decode_record(payload),
+            (version, _) => Err(Damage::UnknownVersion { version, newest: v1::VERSION }),
+        }
+    }
+}
+
+/// The bytes that hold the durable token ceiling.
+pub(crate) fn encode_ceiling(ceiling: Token) -> Vec<u8> {
+    frame::wrap(v1::VERSION, &v1::encode_ceiling(ceiling))
+}
+
+pub(crate) fn decode_ceiling(bytes: &[u8]) -> Result<Token, Damage> {
+    match frame::unwrap(bytes)? {
+        (v1::VERSION, payload) => v1::decode_ceiling(payload),
+        (version, _) => Err(Damage::UnknownVersion { version, newest: v1::VERSION }),
+    }
+}

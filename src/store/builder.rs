@@ -1,0 +1,234 @@
+//! Opening a store: its settings, and what must be durable before the first answer.
+
+use super::request::check_terms;
+use super::{Inner, Marks, Store};
+use crate::backend::{Backend, Commit, Engine, Swap};
+use crate::clock::{Clock, SystemClock, expired};
+use crate::commit::{GroupCommit, SyncBy};
+use crate::error::{InvalidSetting, OpenError, StorageError};
+use crate::key::{self, Key};
+use crate::lease::Table;
+use crate::record::{self, Durability, OnInterrupt, Terms};
+use crate::store::engine::EngineCell;
+use crate::sync::Signal;
+use crate::token::{self, Token, Tokens};
+use crate::value::MAX_VALUE_LIMIT;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Settings of a store, and the way to open it.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    lock_wait: Duration,
+    token_floor: Token,
+    sync_by: SyncBy,
+}
+
+/// What an open store goes by.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) terms: Terms,
+    pub(super) value_limit: usize,
+    pub(super) sync_limit: Duration,
+}
+
+impl Builder {
+    /// A store over `backend`, with the default settings.
+    #[must_use]
+    pub fn new(backend: impl Backend + 'static) -> Self {
+        Self {
+            backend: Arc::new(backend),
+            clock: Arc::new(SystemClock::new()),
+            settings: Settings {
+                terms: Terms {
+                    lease: Duration::from_secs(30),
+                    retention: Duration::from_secs(86_400),
+                    durability: Durability::Full,
+                    on_interrupt: OnInterrupt::Rerun,
+                    max_attempts: None,
+                },
+                value_limit: 1 << 20,
+                sync_limit: Duration::from_secs(30),
+            },
+            lock_wait: Duration::from_secs(2),
+            token_floor: Token::new(0),
+            sync_by: SyncBy::Thread,
+        }
+    }
+
+    /// How long a holder has unless its request says otherwise, from 1 ms to 366 days; 30 s if not set.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.terms.lease = lease;
+        self
+    }
+
+    /// How long a settled key is remembered unless its request says otherwise, from 1 ms to 100 years; 24 h if
+    /// not set.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.terms.retention = retention;
+        self
+    }
+
+    /// What is durable when, unless a request says otherwise; [`Durability::Full`] if not set.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.settings.terms.durability = durability;
+        self
+    }
+
+    /// The most bytes a result may have, as encoded, from 1 byte to 64 MiB; 1 MiB if not set.
+    #[must_use]
+    pub fn value_limit(mut self, bytes: usize) -> Self {
+        self.settings.value_limit = bytes;
+        self
+    }
+
+    /// How long a caller waits for the sync that covers its write, from 1 ms to one day; 30 s if not set. It then
+    /// gets an error that says so; the sync goes on.
+    #[must_use]
+    pub fn sync_limit(mut self, limit: Duration) -> Self {
+        self.settings.sync_limit = limit;
+        self
+    }
+
+    /// How long to wait for another opening to end, at most one day; 2 s if not set. Zero tries once.
+    #[must_use]
+    pub fn lock_wait(mut self, wait: Duration) -> Self {
+        self.lock_wait = wait;
+        self
+    }
+
+    /// No token below this is handed out. Needed after an old copy of a store was restored on a machine whose
+    /// clock is behind the time at which the copied store stopped: give the greatest token that is known.
+    #[must_use]
+    pub fn token_floor(mut self, floor: Token) -> Self {
+        self.token_floor = floor;
+        self
+    }
+
+    /// Who runs the syncs; a thread of the store's own if not set.
+    #[must_use]
+    pub fn sync_by(mut self, sync_by: SyncBy) -> Self {
+        self.sync_by = sync_by;
+        self
+    }
+
+    /// Where time comes from; the machine's clock if not set.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Opens the store. When this returns, all that the store will tell of is durable.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing that was stored is changed then.
+    pub fn open(self) -> Result<Store, OpenError> {
+        self.check()?;
+        let engine = self.open_backend()?;
+        let tokens = self.seal_opening(&*engine)?;
+        let (cell, engine) = EngineCell::new(engine);
+        let table = Arc::new(Table::new(Arc::clone(&self.clock)));
+        let marks = Box::new(Marks(Arc::clone(&table)));
+        let commit = GroupCommit::new(engine, Arc::clone(&self.clock), marks, self.sync_by);
+        Ok(Store(Arc::new(Inner {
+            table,
+            commit: Arc::new(commit),
+            engine: cell,
+            tokens,
+            clock: self.clock,
+            settings: self.settings,
+            counters: super::Counters::default(),
+            opened_by: std::process::id(),
+        })))
+    }
+
+    fn check(&self) -> Result<(), InvalidSetting> {
+        check_terms(&self.settings.terms)?;
+        let day = Duration::from_secs(86_400);
+        let check = |setting, given: String, fits: bool, allowed| {
+            if fits { Ok(()) } else { Err(InvalidSetting { setting, given, allowed }) }
+        };
+        let Settings { value_limit, sync_limit, .. } = self.settings;
+        let fits = (1..=MAX_VALUE_LIMIT).contains(&value_limit);
+        check("value_limit", format!("{value_limit} bytes"), fits, "from 1 byte to 64 MiB")?;
+        let fits = (Duration::from_millis(1)..=day).contains(&sync_limit);
+        check("sync_limit", format!("{sync_limit:?}"), fits, "from 1 ms to 24 h")?;
+        check("lock_wait", format!("{:?}", self.lock_wait), self.lock_wait <= day, "at most 24 h")?;
+        let fits = self.token_floor.get() < 1 << 62;
+        check("token_floor", self.token_floor.to_string(), fits, "below 2^62")
+    }
+
+    /// Opens the backend, waiting a bounded time for another opening to end.
+    fn open_backend(&self) -> Result<Box<dyn Engine>, OpenError> {
+        const LOOK_AGAIN: Duration = Duration::from_millis(20);
+        let deadline = self.clock.now().after(self.lock_wait);
+        loop {
+            match self.backend.open() {
+                Err(OpenError::Locked { .. }) if !expired(self.clock.now(), deadline) => {
+                    // A lock of the operating system wakes nobody, so it is looked at now and then.
+                    let pause = self.clock.now().after(LOOK_AGAIN).min(deadline);
+                    self.clock.wait(&Arc::new(Signal::new()), pause);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Raises the token ceiling for this opening, and makes that and all else durable (rules 6 and 8).
+    fn seal_opening(&self, engine: &dyn Engine) -> Result<Tokens, OpenError> {
+        let storage = |source| OpenError::Storage { place: "with its token ceiling".to_owned(), source };
+        let damaged =
+            |reason: String| OpenError::Damaged { place: "with its token ceiling".to_owned(), reason };
+        let key = ceiling_key();
+        let found = engine.read(&key).map_err(storage)?;
+        let ceiling = match &found {
+            Some(bytes) => record::decode_ceiling(bytes).map_err(|damage| damaged(damage.to_string()))?,
+            None if has_records(engine).map_err(storage)? => {
+                return Err(damaged("it holds records and no token ceiling".to_owned()));
+            }
+            None => Token::new(0),
+        };
+        let first = token::first_of_opening(ceiling, self.token_floor, self.clock.wall());
+        let tokens = Tokens::starting_at(first);
+        let raised = record::encode_ceiling(tokens.ceiling());
+        let commit =
+            Commit { key: &key, expected: found.as_deref(), new: Some(&raised), hints: &[], effects: &[] };
+        match engine.commit(&[commit]).pop() {
+            Some(Ok(Swap::Done)) => {}
+            Some(Err(error)) => return Err(storage(error)),
+            Some(Ok(Swap::Refused { .. })) | None => {
+                return Err(damaged("its token ceiling changed while it was being opened".to_owned()));
+            }
+        }
+        match catch_unwind(AssertUnwindSafe(|| engine.sync())) {
+            Ok(synced) => synced.map_err(storage)?,
+            Err(_) => {
+                return Err(storage(StorageError::new("syncing", "the store", "the engine panicked")));
+            }
+        }
+        Ok(tokens)
+    }
+}
+
+/// Where the durable token ceiling is kept.
+pub(super) fn ceiling_key() -> Vec<u8> {
+    key::meta("token-ceiling")
+}
+
+fn has_records(engine: &dyn Engine) -> Result<bool, StorageError> {
+    let mut found = false;
+    engine.scan(&Key::all_claims(), None, &mut |_, _| {
+        found = true;
+        ControlFlow::Break(())
+    })?;
+    Ok(found)
+}

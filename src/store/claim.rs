@@ -1,0 +1,383 @@
+//! Asking for a key, and the guard of a granted claim.
+
+use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
+use super::request::{Request, Resolved, check_lease};
+use super::{Inner, settle};
+use crate::backend::{Commit, Engine, Swap};
+use crate::clock::{Moment, expired};
+use crate::error::{ClaimError, Fault, InvalidSetting, StorageError};
+use crate::key::Key;
+use crate::lease::{Admitted, Place, Refusal, Waiting};
+use crate::protocol::decide::{self, Admission, Ask, Verdict};
+use crate::protocol::{Holder, Opening};
+use crate::record::{Durability, Previous, Record, State};
+use crate::token::Token;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How one attempt at a claim ended.
+enum Step {
+    Answer(Outcome),
+    InFlight(Holder, Option<Moment>),
+    /// Something changed in between: decide anew from the top.
+    Again,
+}
+
+impl Inner {
+    pub(super) fn claim(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
+        let request = request.resolve(&self.settings.terms)?;
+        let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
+        let deadline = self.clock.now().after(request.wait);
+        let waiting = (!request.wait.is_zero()).then(|| Waiting::new(&self.table, request.key.encoded()));
+        loop {
+            match self.attempt(&request, waiting.as_ref()).map_err(failed)? {
+                Step::Answer(outcome) => return Ok(outcome),
+                Step::Again => {}
+                Step::InFlight(holder, look_again) => {
+                    let now = self.clock.now();
+                    match &waiting {
+                        Some(waiting) if !expired(now, deadline) => {
+                            let until = look_again.map_or(deadline, |at| at.min(deadline));
+                            self.clock.wait(waiting.signal(), until);
+                        }
+                        _ => {
+                            self.counters.in_flight.add(1);
+                            return Ok(Outcome::InFlight(in_flight(&holder, now)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn attempt(self: &Arc<Self>, request: &Resolved, waiting: Option<&Waiting<'_>>) -> Result<Step, Fault> {
+        self.check_process()?;
+        let key = &request.key;
+        // Memory alone refuses most losers.
+        match self.table.look(key.encoded(), request.fingerprint).map_err(|_| Fault::Closed)? {
+            Admission::Free { .. } => {}
+            Admission::Mismatched => return Ok(self.mismatched(key)),
+            Admission::InFlight(holder) if waiting.is_none() => {
+                self.is_unsynced(key)?;
+                return Ok(Step::InFlight(holder, None));
+            }
+            Admission::InFlight(_) => return self.enter(request, waiting, None),
+        }
+        let Some(seen) = self.read(key)? else { return Ok(Step::Again) };
+        match decide::claim(seen.record.as_ref(), &self.ask(request, None, None))? {
+            Verdict::Grant(_) | Verdict::Interrupt(_) => self.enter(request, waiting, Some(seen.bytes)),
+            verdict => self.tell(key, verdict, seen.record),
+        }
+    }
+
+    /// Takes the key's place, or the claimant's place among those who wait for it.
+    fn enter(
+        self: &Arc<Self>,
+        request: &Resolved,
+        waiting: Option<&Waiting<'_>>,
+        seen: Option<Option<Vec<u8>>>,
+    ) -> Result<Step, Fault> {
+        let key = &request.key;
+        match self.table.admit(key.encoded(), request.fingerprint, waiting) {
+            Admitted::Place { place, ended } => self.take(request, place, ended, seen),
+            Admitted::InFlight { holder, look_again } => {
+                // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything.
+                self.is_unsynced(key)?;
+                if waiting.is_some() {
+                    self.check_writable()?;
+                }
+                Ok(Step::InFlight(holder, look_again))
+            }
+            Admitted::Mismatched => Ok(self.mismatched(key)),
+            Admitted::Closed => Err(Fault::Closed),
+        }
+    }
+
+    /// Decides with the place in hand. Whatever goes wrong, dropping the place leaves nothing behind (rule 10).
+    fn take(
+        self: &Arc<Self>,
+        request: &Resolved,
+        mut place: Place,
+        ended: Option<Holder>,
+        seen: Option<Option<Vec<u8>>>,
+    ) -> Result<Step, Fault> {
+        self.check_writable()?;
+        let key = &request.key;
+        let engine = self.engine.get()?;
+        // A swap finds out by itself whether what was seen before taking the place still stands. A claim that is
+        // kept in memory makes none, so it looks again.
+        let mut seen = match seen {
+            Some(seen) if request.terms.durability == Durability::Full => seen,
+            _ => engine.read(key.encoded())?,
+        };
+        loop {
+            if self.is_unsynced(key)? {
+                return Ok(Step::Again);
+            }
+            let record = seen.as_deref().map(Record::decode).transpose()?;
+            if record.as_ref().map(|record| record.token) != place.never_granted() {
+                place.set_never_granted(None);
+            }
+            let ask = self.ask(request, ended, place.never_granted());
+            let (new, grant) = match decide::claim(record.as_ref(), &ask)? {
+                Verdict::Grant(grant) => {
+                    let token = self.draw_token()?;
+                    let new = decide::grant(record.as_ref(), grant, token, &ask)?;
+                    if !grant.durable {
+                        return self.granted(request, place, new, None);
+                    }
+                    (new, true)
+                }
+                Verdict::Interrupt(ended_by) => {
+                    let Some(record) = &record else { return Ok(Step::Again) };
+                    (decide::interrupted(record, ended_by), false)
+                }
+                verdict => {
+                    drop(place);
+                    return self.tell(key, verdict, record);
+                }
+            };
+            let bytes = new.encode();
+            match self.swap(&*engine, key, seen.as_deref(), Some(&bytes)) {
+                Ok(Swap::Done) => {}
+                Ok(Swap::Refused { current }) => {
+                    seen = current;
+                    continue;
+                }
+                // Its fate is unknown: look (P9). If it did not land, the error is told and nothing is held.
+                Err(error) => {
+                    if engine.read(key.encoded())?.as_deref() != Some(&bytes[..]) {
+                        return Err(error.into());
+                    }
+                }
+            }
+            if !grant {
+                self.wait_for_sync()?;
+                drop(place);
+                return self.tell(key, Verdict::Interrupted, Some(new));
+            }
+            if let Err(fault) = self.wait_for_sync() {
+                place.set_never_granted(Some(new.token));
+                return Err(fault);
+            }
+            return self.granted(request, place, new, Some(bytes));
+        }
+    }
+
+    /// One compare-and-swap of a key's record.
+    pub(super) fn swap(
+        &self,
+        engine: &dyn Engine,
+        key: &Key,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Swap, StorageError> {
+        let commit = Commit { key: key.encoded(), expected, new, hints: &[], effects: &[] };
+        engine.commit(&[commit]).pop().unwrap_or_else(|| {
+            Err(StorageError::new("writing to", "the engine", "it answered nothing for a commit"))
+        })
+    }
+
+    /// Waits for a sync that covers the write that has just returned.
+    pub(super) fn wait_for_sync(&self) -> Result<(), Fault> {
+        let ticket = self.commit.ticket(None)?;
+        self.commit.wait(ticket, self.limit())
+    }
+
+    /// The lease starts now, when the grant is told (rule 15).
+    fn granted(
+        self: &Arc<Self>,
+        request: &Resolved,
+        mut place: Place,
+        record: Record,
+        stored: Option<Vec<u8>>,
+    ) -> Result<Step, Fault> {
+        let now = self.clock.now();
+        let holder = Holder {
+            token: Some(record.token),
+            attempt: record.attempt,
+            fingerprint: request.fingerprint,
+            since: now,
+            deadline: Some(now.after(request.terms.lease)),
+        };
+        place.grant(holder).map_err(|_| Fault::Closed)?;
+        self.counters.granted.add(1);
+        if matches!(record.state, State::Pending { previous: Some(_), .. }) {
+            self.counters.reclaimed.add(1);
+        }
+        Ok(Step::Answer(Outcome::Granted(Claim {
+            store: Arc::clone(self),
+            key: request.key.clone(),
+            holder,
+            record,
+            stored,
+            place: Some(place),
+        })))
+    }
+
+    /// Tells what the record says. It was read before memory was asked whether it may be told of.
+    fn tell(&self, key: &Key, verdict: Verdict, record: Option<Record>) -> Result<Step, Fault> {
+        match verdict {
+            Verdict::Mismatched => return Ok(self.mismatched(key)),
+            Verdict::Settled => {
+                if let Some(record) = record
+                    && let Some(settled) = self.settled(record)?
+                {
+                    self.counters.settled.add(1);
+                    return Ok(Step::Answer(Outcome::Settled(settled)));
+                }
+            }
+            Verdict::Interrupted => {
+                if let Some(interrupted) = record.and_then(Interrupted::from_record) {
+                    self.counters.interrupted.add(1);
+                    return Ok(Step::Answer(Outcome::Interrupted(interrupted)));
+                }
+            }
+            Verdict::Grant(_) | Verdict::Interrupt(_) => {}
+        }
+        Ok(Step::Again)
+    }
+
+    /// What is told of a settled record. While poisoned, not what was stored without a sync by this opening.
+    pub(super) fn settled(&self, record: Record) -> Result<Option<Settled>, Fault> {
+        let unsynced = record.terms.durability == Durability::Relaxed && record.token >= self.tokens.first();
+        if unsynced && let Some(poisoned) = self.commit.poisoned() {
+            return Err(poisoned.into());
+        }
+        Ok(Settled::from_record(record))
+    }
+
+    fn mismatched(&self, key: &Key) -> Step {
+        self.counters.mismatched.add(1);
+        Step::Answer(Outcome::Mismatched(Mismatched { key: key.label() }))
+    }
+
+    fn ask<'a>(&self, request: &'a Resolved, ended: Option<Holder>, never_granted: Option<Token>) -> Ask<'a> {
+        Ask {
+            fingerprint: request.fingerprint,
+            terms: &request.terms,
+            wall: self.clock.wall(),
+            opening: Opening { first: self.tokens.first(), ceiling: self.tokens.ceiling() },
+            ended,
+            never_granted,
+        }
+    }
+}
+
+fn in_flight(holder: &Holder, now: Moment) -> InFlight {
+    InFlight {
+        token: holder.token,
+        attempt: holder.attempt,
+        age: now.since(holder.since),
+        remaining: holder.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
+    }
+}
+
+/// The exclusive right to do a key's work, until it is settled or its lease runs out.
+///
+/// Settle it with [`complete`](Claim::complete), [`fail`](Claim::fail), [`omit`](Claim::omit) or
+/// [`release`](Claim::release). Dropping it, also by unwinding, ends it at once: the next claimant is granted the
+/// key as the next attempt. Dropping never blocks, does no I/O and does not panic.
+///
+/// A claim whose lease has run out may still settle as long as nobody else was granted the key. After that it is
+/// *lost*: everything it tries is refused and changes nothing.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped ends at once"]
+pub struct Claim {
+    pub(super) store: Arc<Inner>,
+    pub(super) key: Key,
+    pub(super) holder: Holder,
+    /// The pending record, whether or not it was stored.
+    pub(super) record: Record,
+    /// Its bytes in the store; `None` if the claim is kept in memory alone.
+    pub(super) stored: Option<Vec<u8>>,
+    /// `None` once a settling write of this claim has been swapped in.
+    pub(super) place: Option<Place>,
+}
+
+impl Claim {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The fencing token. Hand it to what the work changes, and let that refuse older ones.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.record.token
+    }
+
+    /// Which attempt at this key's work it is, from 1. Exact for claims with [`Durability::Full`], else at least
+    /// this many.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.record.attempt
+    }
+
+    /// The attempt before, which ended without settling and may have acted.
+    #[must_use]
+    pub fn previous(&self) -> Option<Previous> {
+        match self.record.state {
+            State::Pending { previous, .. } => previous,
+            State::Interrupted { .. } | State::Settled { .. } => None,
+        }
+    }
+
+    /// The rest of the lease; zero once it has run out or the claim was lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let deadline = self.place.as_ref().and_then(|place| place.deadline().ok()).flatten();
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
+    }
+
+    /// Starts the lease anew: `lease` from now, which may also be sooner than it would have ended.
+    ///
+    /// # Errors
+    /// [`ExpiredLease`] once the lease has run out or the claim was lost; nothing is changed then. A lease out of
+    /// bounds is refused as well.
+    pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
+        let key = self.key.label();
+        check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
+        place.renew(lease).map_err(|refusal| match refusal {
+            Refusal::Expired => ExpiredLease::Expired { key },
+            Refusal::Lost { by } => ExpiredLease::Lost { key, by },
+            Refusal::Closed => ExpiredLease::Closed { key },
+        })
+    }
+}
+
+/// A lease could not be renewed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExpiredLease {
+    /// It ran out. The claim may still settle, unless another is granted the key first.
+    #[error("renewing the lease of {key}: it has run out, which is final; settle now or stop")]
+    Expired {
+        /// Stands for the key.
+        key: crate::key::KeyLabel,
+    },
+    /// Another has taken the key.
+    #[error("renewing the lease of {key}: another claim has taken the key ({}); stop the work", settle::current(*by))]
+    Lost {
+        /// Stands for the key.
+        key: crate::key::KeyLabel,
+        /// The token of that claim, once it has one.
+        by: Option<Token>,
+    },
+    /// The store was closed, which ends all its claims.
+    #[error("renewing the lease of {key}: the store is closed, which ended the claim; stop the work")]
+    Closed {
+        /// Stands for the key.
+        key: crate::key::KeyLabel,
+    },
+    /// The lease asked for is out of bounds.
+    #[error("renewing the lease of {key}: {source}")]
+    Invalid {
+        /// Stands for the key.
+        key: crate::key::KeyLabel,
+        /// What is wrong with it.
+        source: InvalidSetting,
+    },
+}

@@ -1,0 +1,93 @@
+//! The engine of an open store, and how it is taken away from those who still use it.
+
+use crate::backend::{Commit, Engine, Swap, Visit};
+use crate::clock::{Clock, expired};
+use crate::error::{Fault, StorageError};
+use crate::sync::{Mutex, Signal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Hands the engine out until it is closed. Whoever has it keeps it for one call.
+#[derive(Debug)]
+pub(super) struct EngineCell {
+    engine: Mutex<Option<Arc<dyn Engine>>>,
+    gone: Arc<Gone>,
+}
+
+/// Tells that the engine was dropped.
+#[derive(Debug, Default)]
+struct Gone {
+    is: Mutex<bool>,
+    signal: Arc<Signal>,
+}
+
+impl EngineCell {
+    pub(super) fn new(engine: Box<dyn Engine>) -> (Self, Arc<dyn Engine>) {
+        let gone = Arc::new(Gone::default());
+        let engine: Arc<dyn Engine> = Arc::new(Counted { engine: Some(engine), gone: Arc::clone(&gone) });
+        (Self { engine: Mutex::new(Some(Arc::clone(&engine))), gone }, engine)
+    }
+
+    /// The engine, for one call.
+    pub(super) fn get(&self) -> Result<Arc<dyn Engine>, Fault> {
+        self.engine.lock().clone().ok_or(Fault::Closed)
+    }
+
+    /// Hands the engine out no more, and waits until those who have it are done and it is dropped, for `limit` at
+    /// most. Tells whether it was.
+    pub(super) fn close(&self, clock: &dyn Clock, limit: Duration) -> bool {
+        let engine = self.engine.lock().take();
+        drop(engine);
+        let deadline = clock.now().after(limit);
+        loop {
+            let now = clock.now();
+            if *self.gone.is.lock() {
+                return true;
+            }
+            if expired(now, deadline) {
+                return false;
+            }
+            clock.wait(&self.gone.signal, deadline);
+        }
+    }
+}
+
+/// An engine whose end is told.
+#[derive(Debug)]
+struct Counted {
+    /// `None` only while being dropped.
+    engine: Option<Box<dyn Engine>>,
+    gone: Arc<Gone>,
+}
+
+impl Counted {
+    fn engine(&self) -> &dyn Engine {
+        self.engine.as_deref().expect("only drop takes it out, and nobody calls after that")
+    }
+}
+
+impl Engine for Counted {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.engine().read(key)
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        self.engine().commit(commits)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.engine().scan(prefix, after, visit)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.engine().sync()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        drop(self.engine.take());
+        *self.gone.is.lock() = true;
+        self.gone.signal.notify();
+    }
+}

@@ -1,0 +1,222 @@
+//! The store: where decisions, leases, group commit and a backend come together.
+//!
+//! `claim` asks and takes, `settle` ends what was taken, `read` looks from outside, `run` is the whole dance in one
+//! call, `builder` opens. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
+//! take the place, swap the record, sync, tell.
+
+mod builder;
+mod claim;
+mod engine;
+mod outcome;
+mod read;
+mod request;
+mod run;
+mod settle;
+mod tokens;
+
+pub use builder::Builder;
+pub use claim::{Claim, ExpiredLease};
+pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
+pub use read::{Resolution, Scan, Stats};
+pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
+pub use run::{Refused, Run, RunError};
+pub use settle::{AlreadySettled, Lost, Retry, RetryCause, SettleError};
+
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::commit::{GroupCommit, Observer};
+#[cfg(feature = "sled")]
+use crate::error::OpenError;
+use crate::error::{AdminError, ClaimError, Fault};
+use crate::key::Key;
+use crate::lease::{Mark, Table};
+use crate::record::Record;
+use crate::sync::{Break, Counter};
+use crate::token::Tokens;
+use builder::Settings;
+use engine::EngineCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An open store. Cheap to clone; clones share it, and it stays open until the last clone and the last claim of it
+/// are gone or it is [closed](Store::close).
+#[derive(Debug, Clone)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    table: Arc<Table>,
+    commit: Arc<GroupCommit<Mark>>,
+    engine: EngineCell,
+    tokens: Tokens,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    counters: Counters,
+    opened_by: u32,
+}
+
+/// A record as it was read, and its bytes, which a swap expects.
+#[derive(Debug)]
+struct Seen {
+    bytes: Option<Vec<u8>>,
+    record: Option<Record>,
+}
+
+/// What is counted where it is decided.
+#[derive(Debug, Default)]
+struct Counters {
+    granted: Counter,
+    reclaimed: Counter,
+    settled: Counter,
+    in_flight: Counter,
+    mismatched: Counter,
+    interrupted: Counter,
+    completed: Counter,
+    released: Counter,
+    refused_late: Counter,
+}
+
+impl Store {
+    /// Opens the store in the folder `path` with the default settings, and creates it if nothing is there.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing that was stored is changed then.
+    #[cfg(feature = "sled")]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Self, OpenError> {
+        Self::builder(crate::backend::Sled::new(path)).open()
+    }
+
+    /// Settings for a store over `backend`.
+    #[must_use]
+    pub fn builder(backend: impl Backend + 'static) -> Builder {
+        Builder::new(backend)
+    }
+
+    /// Asks for the exclusive right to do a key's work.
+    ///
+    /// Of any number of callers with the same key exactly one is granted it. The others are told that it is in
+    /// flight (after [waiting](Request::wait), if they asked for that), or get what was stored.
+    ///
+    /// Waiters are granted in the order in which they came; a newcomer may get in ahead of one that was just
+    /// woken, which then keeps its place.
+    ///
+    /// ```
+    /// use claimdb::{Outcome, Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let Outcome::Granted(claim) = store.claim("order-42")? else { unreachable!("nobody else is here") };
+    /// claim.complete("receipt 7")?;
+    /// let settled = store.claim("order-42")?.settled().expect("it was completed");
+    /// let receipt: String = settled.completed().expect("it was completed").decode()?;
+    /// assert_eq!(receipt, "receipt 7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClaimError`]. No error grants the key, and none frees it.
+    pub fn claim(&self, request: impl Into<Request>) -> Result<Outcome, ClaimError> {
+        self.0.claim(&request.into())
+    }
+
+    /// Ends this opening: refuses new claims, wakes those who wait, fences every claim, makes durable what was
+    /// written, and gives the lock back, even while claims and clones are alive. Closing again does nothing.
+    ///
+    /// # Errors
+    /// [`AdminError`] if the last sync failed or did not end within the sync limit. The store is closed all the
+    /// same; a hung sync keeps the lock until it ends.
+    pub fn close(&self) -> Result<(), AdminError> {
+        self.0.close().map_err(|fault| AdminError::Failed {
+            doing: "closing",
+            on: "the store".to_owned(),
+            fault,
+        })
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<(), Fault> {
+        self.table.close();
+        if self.engine.get().is_err() {
+            return Ok(());
+        }
+        let limit = self.settings.sync_limit;
+        let synced = match self.commit.ticket(None) {
+            Ok(ticket) => self.commit.wait(ticket, limit),
+            Err(Fault::Closed) => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        let stopped = self.commit.stop(limit);
+        self.commit.let_go();
+        let gone = self.engine.close(&*self.clock, limit);
+        synced?;
+        if stopped && gone {
+            return Ok(());
+        }
+        let running = self.commit.stats().running.unwrap_or_default();
+        Err(Fault::SyncPending { waited: limit, running })
+    }
+
+    /// Refuses what a closed or forked store must not do.
+    fn check_process(&self) -> Result<(), Fault> {
+        let here = std::process::id();
+        if here == self.opened_by {
+            return Ok(());
+        }
+        Err(Fault::Forked { opened_by: self.opened_by, here })
+    }
+
+    /// Refuses writes while poisoned or in a fork.
+    fn check_writable(&self) -> Result<(), Fault> {
+        self.check_process()?;
+        match self.commit.poisoned() {
+            Some(poisoned) => Err(poisoned.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a record for somebody who may tell of it: `None` if nobody may, because a settling write stands on
+    /// the key that no finished sync covers. Memory is asked *after* the record was read (rule 2).
+    fn read(&self, key: &Key) -> Result<Option<Seen>, Fault> {
+        let checked_early = Break::CheckBeforeRead.is() && !self.is_unsynced(key)?;
+        let bytes = self.engine.get()?.read(key.encoded())?;
+        let record = bytes.as_deref().map(Record::decode).transpose()?;
+        if !checked_early && self.is_unsynced(key)? {
+            return Ok(None);
+        }
+        Ok(Some(Seen { bytes, record }))
+    }
+
+    /// Whether a settling write stands on the key that no finished sync covers; an error if none ever will.
+    fn is_unsynced(&self, key: &Key) -> Result<bool, Fault> {
+        let unsynced = self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)?;
+        if unsynced && let Some(poisoned) = self.commit.poisoned() {
+            return Err(poisoned.into());
+        }
+        Ok(unsynced)
+    }
+
+    fn limit(&self) -> Duration {
+        self.settings.sync_limit
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to be told; what was told is durable already.
+        let _ = self.close();
+    }
+}
+
+/// Connects group commit, which knows no leases, with the lease table, which knows no syncs.
+struct Marks(Arc<Table>);
+
+impl Observer<Mark> for Marks {
+    fn synced(&self, marks: Vec<Mark>) {
+        for mark in &marks {
+            self.0.unmark(mark);
+        }
+    }
+
+    fn poisoned(&self) {
+        self.0.wake_all();
+    }
+}

@@ -1,0 +1,325 @@
+//! Looking at the store, and changing it, from outside a claim.
+
+use super::outcome::Settled;
+use super::request::IntoKey;
+use super::{Inner, Seen, Store};
+use crate::backend::Swap;
+use crate::clock::expired;
+use crate::error::{AdminError, Fault};
+use crate::key::Key;
+use crate::lease::{Admitted, Place};
+use crate::protocol::Holder;
+use crate::protocol::decide::{self, Removal};
+use crate::record::{Kept, Record};
+use crate::token::Token;
+use crate::value;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Store {
+    /// What is stored for a settled key; `None` while it is absent, pending, interrupted or not durable yet.
+    ///
+    /// # Errors
+    /// [`AdminError`] if the key is none or storage failed.
+    pub fn get(&self, key: impl IntoKey) -> Result<Option<Settled>, AdminError> {
+        const DOING: &str = "reading";
+        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        self.0.get(&key).map_err(failed(DOING, &key))
+    }
+
+    /// Removes a settled, interrupted or abandoned key, so that its work can run again. When this returns, the
+    /// removal is durable. Tells whether there was one.
+    ///
+    /// # Errors
+    /// [`AdminError::InFlight`] if a live claim or an unsynced settle stands on the key; else as
+    /// [`get`](Self::get).
+    pub fn remove(&self, key: impl IntoKey) -> Result<bool, AdminError> {
+        const DOING: &str = "removing";
+        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        let removal = |record: Option<&Record>| match decide::remove(record) {
+            Removal::Swap => Some(None),
+            Removal::Absent => None,
+        };
+        self.0.change(DOING, &key, removal)
+    }
+
+    /// Settles an interrupted key by hand, in its holder's stead. `token` names the case that was looked at: if
+    /// the key has moved on since, nothing is changed. When this returns, it is durable. Tells whether the case
+    /// was there.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn resolve(
+        &self,
+        key: impl IntoKey,
+        token: Token,
+        resolution: Resolution,
+    ) -> Result<bool, AdminError> {
+        const DOING: &str = "resolving";
+        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        let wall = self.0.clock.wall();
+        self.0.change(DOING, &key, move |record| decide::resolve(record, token, resolution.0.clone(), wall))
+    }
+
+    /// The settled keys of `scope` whose name begins with `prefix`, in the order of their names, each as of some
+    /// time during the walk. Keys that are forgotten or not durable yet are passed over. Reads a page of
+    /// [`Scan::PAGE`] records at a time and stops no claims.
+    ///
+    /// # Errors
+    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails, and ends.
+    pub fn scan(&self, scope: impl AsRef<[u8]>, prefix: impl AsRef<[u8]>) -> Result<Scan, AdminError> {
+        let prefix = Key::encoded_prefix(scope.as_ref(), prefix.as_ref())
+            .map_err(|error| AdminError::InvalidKey { doing: "scanning", error })?;
+        Ok(Scan { store: self.clone(), prefix, after: None, page: VecDeque::new(), done: false })
+    }
+
+    /// Makes durable whatever was written before, [`Durability::Relaxed`](crate::Durability::Relaxed) results
+    /// included.
+    ///
+    /// # Errors
+    /// [`AdminError`] if the sync failed, which poisons the store, or did not end within the sync limit.
+    pub fn sync(&self) -> Result<(), AdminError> {
+        let synced = self.0.check_writable().and_then(|()| self.0.wait_for_sync());
+        synced.map_err(|fault| AdminError::Failed { doing: "syncing", on: "the store".to_owned(), fault })
+    }
+
+    /// What the store has done since it was opened, and what it holds in memory now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counters = &self.0.counters;
+        let commit = self.0.commit.stats();
+        let table = self.0.table.occupancy();
+        Stats {
+            granted: counters.granted.get(),
+            reclaimed: counters.reclaimed.get(),
+            told_settled: counters.settled.get(),
+            told_in_flight: counters.in_flight.get(),
+            told_mismatched: counters.mismatched.get(),
+            told_interrupted: counters.interrupted.get(),
+            settled: counters.completed.get(),
+            released: counters.released.get(),
+            refused_late: counters.refused_late.get(),
+            syncs: commit.syncs,
+            writes_synced: commit.covered,
+            sync_running: commit.running,
+            poisoned: self.0.commit.poisoned().is_some(),
+            entries: table.entries,
+            live_claims: table.live,
+            unsynced: table.unsynced,
+            waiters: table.waiters,
+        }
+    }
+}
+
+/// How an interrupted key is settled by hand.
+#[derive(Debug, Clone)]
+pub struct Resolution(Option<Kept>);
+
+impl Resolution {
+    /// As completed, with `value`.
+    ///
+    /// # Errors
+    /// [`EncodeError`](value::EncodeError) if it cannot be encoded.
+    pub fn completed<T: Serialize + ?Sized>(value: &T) -> Result<Self, value::EncodeError> {
+        value::encode(value).map(|bytes| Self(Some(Kept::Completed(bytes))))
+    }
+
+    /// As failed for good, with `reason`.
+    ///
+    /// # Errors
+    /// [`EncodeError`](value::EncodeError) if it cannot be encoded.
+    pub fn failed<T: Serialize + ?Sized>(reason: &T) -> Result<Self, value::EncodeError> {
+        value::encode(reason).map(|bytes| Self(Some(Kept::Failed(bytes))))
+    }
+
+    /// As done, with no result kept.
+    #[must_use]
+    pub fn omitted() -> Self {
+        Self(Some(Kept::Omitted(crate::record::Omission::OnPurpose)))
+    }
+
+    /// As never claimed: the work may run again.
+    #[must_use]
+    pub fn released() -> Self {
+        Self(None)
+    }
+}
+
+fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> AdminError + use<> {
+    let on = key.label().to_string();
+    move |fault| AdminError::Failed { doing, on, fault }
+}
+
+impl Inner {
+    fn get(&self, key: &Key) -> Result<Option<Settled>, Fault> {
+        self.check_process()?;
+        match self.read(key)? {
+            Some(Seen { record: Some(record), .. }) if !self.is_forgotten(&record) => self.settled(record),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_forgotten(&self, record: &Record) -> bool {
+        record.forgotten_at().is_some_and(|end| expired(self.clock.wall(), end))
+    }
+
+    /// Swaps a record that no live claim has for what `next` says, and tells once that is durable. `next` gives
+    /// `None` to leave it as it is. Tells whether it was changed.
+    fn change(
+        self: &Arc<Self>,
+        doing: &'static str,
+        key: &Key,
+        next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
+    ) -> Result<bool, AdminError> {
+        let (place, holder) = match self.table.admit_unasked(key.encoded()) {
+            Admitted::Place { place, ended } => (place, ended),
+            Admitted::InFlight { .. } | Admitted::Mismatched => {
+                self.is_unsynced(key).map_err(failed(doing, key))?;
+                return Err(AdminError::InFlight { doing, key: key.label() });
+            }
+            Admitted::Closed => return Err(failed(doing, key)(Fault::Closed)),
+        };
+        let holder = holder.unwrap_or(Holder {
+            token: None,
+            attempt: 0,
+            fingerprint: None,
+            since: self.clock.now(),
+            deadline: None,
+        });
+        self.change_held(key, place, holder, next).map_err(failed(doing, key))
+    }
+
+    fn change_held(
+        &self,
+        key: &Key,
+        place: Place,
+        holder: Holder,
+        next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
+    ) -> Result<bool, Fault> {
+        self.check_writable()?;
+        let engine = self.engine.get()?;
+        let marked = self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?;
+        let mut seen = engine.read(key.encoded())?;
+        loop {
+            let record = seen.as_deref().map(Record::decode).transpose()?;
+            let Some(new) = next(record.as_ref()) else {
+                marked.clear();
+                return Ok(false);
+            };
+            let new = new.map(|record| record.encode());
+            match self.swap(&*engine, key, seen.as_deref(), new.as_deref()) {
+                Ok(Swap::Done) => break,
+                Ok(Swap::Refused { current }) => seen = current,
+                Err(error) => match engine.read(key.encoded()) {
+                    Ok(found) if found == new => break,
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        drop(place);
+        let ticket = marked.returned()?;
+        self.commit.wait(ticket, self.limit())?;
+        Ok(true)
+    }
+}
+
+/// The settled keys of a scope, one by one.
+#[derive(Debug)]
+pub struct Scan {
+    store: Store,
+    prefix: Vec<u8>,
+    after: Option<Vec<u8>>,
+    page: VecDeque<(Key, Settled)>,
+    done: bool,
+}
+
+impl Scan {
+    /// How many records are read at a time.
+    pub const PAGE: usize = 128;
+
+    /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
+    fn turn_page(&mut self) -> Result<(), Fault> {
+        let inner = &self.store.0;
+        inner.check_process()?;
+        let mut found = Vec::with_capacity(Self::PAGE);
+        inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
+            found.push((key.to_vec(), bytes.to_vec()));
+            if found.len() < Self::PAGE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        self.done = found.len() < Self::PAGE;
+        for (encoded, bytes) in found {
+            let record = Record::decode(&bytes)?;
+            let key = Key::decode(&encoded);
+            self.after = Some(encoded);
+            let Some(key) = key else { continue };
+            if inner.is_unsynced(&key)? || inner.is_forgotten(&record) {
+                continue;
+            }
+            if let Some(settled) = inner.settled(record)? {
+                self.page.push_back((key, settled));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Key, Settled), AdminError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.page.is_empty() && !self.done {
+            if let Err(fault) = self.turn_page() {
+                self.done = true;
+                return Some(Err(AdminError::Failed {
+                    doing: "scanning",
+                    on: "the store".to_owned(),
+                    fault,
+                }));
+            }
+        }
+        self.page.pop_front().map(Ok)
+    }
+}
+
+/// What a store has done since it was opened, and what it holds in memory now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Claims granted.
+    pub granted: u64,
+    /// Of those, claims that took over from one that had ended without settling.
+    pub reclaimed: u64,
+    /// Claims answered with what was stored.
+    pub told_settled: u64,
+    /// Claims answered with *in flight*.
+    pub told_in_flight: u64,
+    /// Claims answered with *mismatched*.
+    pub told_mismatched: u64,
+    /// Claims answered with *interrupted*.
+    pub told_interrupted: u64,
+    /// Keys completed, failed or omitted.
+    pub settled: u64,
+    /// Claims released.
+    pub released: u64,
+    /// Settles refused because the claim was lost.
+    pub refused_late: u64,
+    /// Syncs that ended well.
+    pub syncs: u64,
+    /// Writes that those syncs covered.
+    pub writes_synced: u64,
+    /// How long the running sync has been at it, if one is running.
+    pub sync_running: Option<Duration>,
+    /// Whether a sync failed, so that the store refuses writes.
+    pub poisoned: bool,
+    /// Keys that memory knows anything of.
+    pub entries: usize,
+    /// Claims whose lease has not run out.
+    pub live_claims: usize,
+    /// Settling writes that no finished sync covers yet.
+    pub unsynced: usize,
+    /// Callers that wait for a key.
+    pub waiters: usize,
+}

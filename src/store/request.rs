@@ -1,0 +1,221 @@
+//! What a claim asks for, and the bounds of what may be asked.
+
+use crate::error::{ClaimError, InvalidSetting};
+use crate::fingerprint::Fingerprint;
+use crate::key::{Key, KeyError};
+use crate::record::{Durability, OnInterrupt, Terms};
+use std::time::Duration;
+
+/// The longest lease, 366 days: whoever needs more means "for ever", which a lease is not.
+pub const MAX_LEASE: Duration = Duration::from_secs(366 * 86_400);
+/// The longest retention, 100 years.
+pub const MAX_RETENTION: Duration = Duration::from_secs(36_525 * 86_400);
+/// The longest wait, one day.
+pub const MAX_WAIT: Duration = Duration::from_secs(86_400);
+
+/// A claim to be made: the key, and what differs from the store's defaults.
+#[derive(Debug, Clone)]
+pub struct Request {
+    key: Result<Key, KeyError>,
+    fingerprint: Option<Fingerprint>,
+    wait: Duration,
+    lease: Option<Duration>,
+    retention: Option<Duration>,
+    durability: Option<Durability>,
+    on_interrupt: OnInterrupt,
+    max_attempts: Option<u32>,
+}
+
+impl Request {
+    /// A claim of `key`, in the empty scope unless it is a [`Key`] in another. A key that is none is told by the
+    /// claim.
+    pub fn new(key: impl IntoKey) -> Self {
+        Self {
+            key: key.into_key(),
+            fingerprint: None,
+            wait: Duration::ZERO,
+            lease: None,
+            retention: None,
+            durability: None,
+            on_interrupt: OnInterrupt::Rerun,
+            max_attempts: None,
+        }
+    }
+
+    /// What the work is; compared with what the key was used for before. None if not set.
+    #[must_use]
+    pub fn fingerprint(self, fingerprint: Fingerprint) -> Self {
+        Self { fingerprint: Some(fingerprint), ..self }
+    }
+
+    /// How long to wait while the key is in flight, at most [`MAX_WAIT`]. Zero, the default, does not wait.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// How long the holder has, from 1 ms to [`MAX_LEASE`]; the store's default if not set, 30 s.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// How long the settled key is remembered, from 1 ms to [`MAX_RETENTION`]; the store's default if not set,
+    /// 24 h.
+    #[must_use]
+    pub fn retention(self, retention: Duration) -> Self {
+        Self { retention: Some(retention), ..self }
+    }
+
+    /// What is durable when; the store's default if not set, [`Durability::Full`].
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { durability: Some(durability), ..self }
+    }
+
+    /// What happens if the holder ends without settling. [`OnInterrupt::Quarantine`] needs
+    /// [`Durability::Full`].
+    #[must_use]
+    pub fn on_interrupt(self, on_interrupt: OnInterrupt) -> Self {
+        Self { on_interrupt, ..self }
+    }
+
+    /// After how many attempts that ended without settling the key becomes interrupted, from 1. Needs
+    /// [`Durability::Full`]. No cap if not set.
+    #[must_use]
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        Self { max_attempts: Some(attempts), ..self }
+    }
+
+    /// The request, checked and with the store's defaults filled in.
+    pub(super) fn resolve(&self, defaults: &Terms) -> Result<Resolved, ClaimError> {
+        let key = self.key.clone()?;
+        let terms = Terms {
+            lease: self.lease.unwrap_or(defaults.lease),
+            retention: self.retention.unwrap_or(defaults.retention),
+            durability: self.durability.unwrap_or(defaults.durability),
+            on_interrupt: self.on_interrupt,
+            max_attempts: self.max_attempts,
+        };
+        check_terms(&terms)?;
+        if self.wait > MAX_WAIT {
+            let given = format!("{:?}", self.wait);
+            return Err(InvalidSetting { setting: "wait", given, allowed: "at most 24 h" }.into());
+        }
+        Ok(Resolved { key, fingerprint: self.fingerprint, terms, wait: self.wait })
+    }
+}
+
+/// A checked request.
+pub(super) struct Resolved {
+    pub(super) key: Key,
+    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) terms: Terms,
+    pub(super) wait: Duration,
+}
+
+/// Whether `terms` are within bounds and go together.
+pub(super) fn check_terms(terms: &Terms) -> Result<(), InvalidSetting> {
+    check_lease(terms.lease)?;
+    check_span("retention", terms.retention, MAX_RETENTION, "from 1 ms to 36525 days")?;
+    let invalid =
+        |setting, given: &str, allowed| Err(InvalidSetting { setting, given: given.to_owned(), allowed });
+    if terms.max_attempts == Some(0) {
+        return invalid("max_attempts", "0", "at least 1");
+    }
+    if terms.durability != Durability::Full {
+        let allowed = "used with Durability::Full: without a stored claim a crash would forget it";
+        if terms.on_interrupt == OnInterrupt::Quarantine {
+            return invalid("on_interrupt", "Quarantine", allowed);
+        }
+        if terms.max_attempts.is_some() {
+            return invalid("max_attempts", "set", allowed);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_lease(lease: Duration) -> Result<(), InvalidSetting> {
+    check_span("lease", lease, MAX_LEASE, "from 1 ms to 366 days")
+}
+
+fn check_span(
+    setting: &'static str,
+    given: Duration,
+    most: Duration,
+    allowed: &'static str,
+) -> Result<(), InvalidSetting> {
+    if (Duration::from_millis(1)..=most).contains(&given) {
+        return Ok(());
+    }
+    Err(InvalidSetting { setting, given: format!("{given:?}"), allowed })
+}
+
+/// What can be taken for a key: text and bytes, in the empty scope, and keys.
+pub trait IntoKey {
+    /// The key, or why it is none.
+    ///
+    /// # Errors
+    /// [`KeyError`] as [`Key::new`].
+    fn into_key(self) -> Result<Key, KeyError>;
+}
+
+impl IntoKey for Key {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Ok(self)
+    }
+}
+
+impl IntoKey for &Key {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoKey for &str {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Key::new(self)
+    }
+}
+
+impl IntoKey for String {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Key::new(self)
+    }
+}
+
+impl IntoKey for &String {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Key::new(self)
+    }
+}
+
+impl IntoKey for &[u8] {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Key::new(self)
+    }
+}
+
+impl IntoKey for Vec<u8> {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Key::new(self)
+    }
+}
+
+impl<const N: usize> IntoKey for &[u8; N] {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Key::new(self)
+    }
+}
+
+impl<K: IntoKey> From<K> for Request {
+    fn from(key: K) -> Self {
+        Self::new(key)
+    }
+}
+
+impl From<&Request> for Request {
+    fn from(request: &Request) -> Self {
+        request.clone()
+    }
+}

@@ -1,0 +1,151 @@
+//! The whole dance in one call.
+
+use super::claim::Claim;
+use super::outcome::{InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
+use super::settle::{RetryCause, SettleError};
+use super::{Request, Store};
+use crate::error::ClaimError;
+use crate::record::Omission;
+use crate::value::DecodeError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A result, and whether it is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run<T> {
+    /// The work ran now.
+    Fresh(T),
+    /// The work had run before; this is what was stored.
+    Replayed(T),
+}
+
+impl<T> Run<T> {
+    /// The result, whether or not it is new.
+    pub fn into_value(self) -> T {
+        match self {
+            Self::Fresh(value) | Self::Replayed(value) => value,
+        }
+    }
+
+    /// Whether the result was stored before.
+    pub fn is_replayed(&self) -> bool {
+        matches!(self, Self::Replayed(_))
+    }
+}
+
+/// Why [`Store::run`] has no result, or none that is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError<T, E> {
+    /// Nothing ran.
+    #[error("the work was not run: {0}")]
+    Refused(Refused),
+    /// The work ran and failed; the key was released, so that it can be tried again.
+    #[error("the work ran and failed: {0}")]
+    Work(E),
+    /// The work ran, and its result could not be stored. The value is here; `source` says whether the claim was
+    /// lost or can be settled again.
+    #[error("the work ran and its result was not stored: {source}")]
+    Unsettled {
+        /// What the work returned.
+        value: T,
+        /// Why it is not stored.
+        source: SettleError,
+    },
+    /// The key could not be claimed; nothing ran.
+    #[error(transparent)]
+    Store(ClaimError),
+}
+
+/// Why nothing ran.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Refused {
+    /// Another claim has the key.
+    #[error("another claim has the key, for {:?} more at most", .0.remaining())]
+    InFlight(InFlight),
+    /// The key was used for something else.
+    #[error("{} was used for something else", .0.key())]
+    Mismatched(Mismatched),
+    /// The work failed for good before.
+    #[error("the work failed for good before")]
+    Failed(Stored),
+    /// The work was done before, and its result is not kept.
+    #[error("the work was done before, and its result is not kept")]
+    Omitted(Omitted),
+    /// A holder ended without settling.
+    #[error("an earlier attempt with token {} ended without settling; resolve it", .0.token())]
+    Interrupted(Interrupted),
+    /// The work was done before, and its result is of another type.
+    #[error(transparent)]
+    Undecodable(DecodeError),
+}
+
+impl Store {
+    /// Runs `work` if the key is free, and gives back its result; gives back the stored result if it had run
+    /// before.
+    ///
+    /// `Ok` completes the key; a result that is too large or cannot be encoded is stored as
+    /// [omitted](Omission), so that the work does not run again, and given back all the same. `Err` releases the
+    /// key. A panic drops the claim, and goes on.
+    ///
+    /// ```
+    /// use claimdb::{Run, Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let charge = |claim: &claimdb::Claim| Ok::<_, std::io::Error>(format!("receipt {}", claim.attempt()));
+    /// assert_eq!(store.run("order-42", charge)?, Run::Fresh("receipt 1".to_owned()));
+    /// assert_eq!(store.run("order-42", charge)?, Run::Replayed("receipt 1".to_owned()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError`] says whether the work ran.
+    pub fn run<T, E>(
+        &self,
+        request: impl Into<Request>,
+        work: impl FnOnce(&Claim) -> Result<T, E>,
+    ) -> Result<Run<T>, RunError<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let refuse = |refused| Err(RunError::Refused(refused));
+        let claim = match self.claim(request).map_err(RunError::Store)? {
+            Outcome::Granted(claim) => claim,
+            Outcome::Settled(Settled::Completed(stored)) => {
+                return match stored.decode() {
+                    Ok(value) => Ok(Run::Replayed(value)),
+                    Err(error) => refuse(Refused::Undecodable(error)),
+                };
+            }
+            Outcome::Settled(Settled::Failed(stored)) => return refuse(Refused::Failed(stored)),
+            Outcome::Settled(Settled::Omitted(omitted)) => return refuse(Refused::Omitted(omitted)),
+            Outcome::InFlight(holder) => return refuse(Refused::InFlight(holder)),
+            Outcome::Mismatched(mismatched) => return refuse(Refused::Mismatched(mismatched)),
+            Outcome::Interrupted(case) => return refuse(Refused::Interrupted(case)),
+        };
+        match work(&claim) {
+            Ok(value) => match settle(claim, &value) {
+                Ok(()) => Ok(Run::Fresh(value)),
+                Err(source) => Err(RunError::Unsettled { value, source }),
+            },
+            Err(error) => {
+                // If releasing fails, dropping the claim frees the key as well, as the next attempt.
+                let _ = claim.release();
+                Err(RunError::Work(error))
+            }
+        }
+    }
+}
+
+fn settle<T: Serialize>(claim: Claim, value: &T) -> Result<(), SettleError> {
+    let error = match claim.complete(value) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    match error {
+        SettleError::Retry(retry) => match retry.cause {
+            RetryCause::TooLarge { .. } => retry.claim.omit(Omission::TooLarge),
+            RetryCause::NotEncodable(_) => retry.claim.omit(Omission::NotEncodable),
+            RetryCause::Fault(_) => Err(SettleError::Retry(retry)),
+        },
+        error => Err(error),
+    }
+}

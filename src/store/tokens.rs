@@ -1,0 +1,55 @@
+//! Drawing fencing tokens below the durable ceiling, and raising it (rule 8).
+
+use super::Inner;
+use super::builder::ceiling_key;
+use crate::backend::{Commit, Swap};
+use crate::error::Fault;
+use crate::record;
+use crate::token::{Drawn, Token, ceiling_above};
+
+impl Inner {
+    /// Draws a token. Called while holding the key's place, after every wait (rule 13).
+    pub(super) fn draw_token(&self) -> Result<Token, Fault> {
+        match self.tokens.draw() {
+            Drawn::Token(token) => Ok(token),
+            Drawn::Low(token) => {
+                // Early, and nobody needs it yet: if it fails, whoever does need it tries again and is told.
+                let _ = self.raise_ceiling(token);
+                Ok(token)
+            }
+            Drawn::Exhausted(token) => {
+                self.raise_ceiling(token)?;
+                Ok(token)
+            }
+        }
+    }
+
+    /// Makes a ceiling above `token` durable. Any number may do so at once; the greatest stands.
+    fn raise_ceiling(&self, token: Token) -> Result<(), Fault> {
+        let wanted = ceiling_above(token);
+        let raised = record::encode_ceiling(wanted);
+        let key = ceiling_key();
+        let engine = self.engine.get()?;
+        let mut seen = engine.read(&key)?;
+        let durable = loop {
+            if let Some(bytes) = &seen {
+                let found = record::decode_ceiling(bytes)?;
+                if found >= wanted {
+                    break found;
+                }
+            }
+            let commit =
+                Commit { key: &key, expected: seen.as_deref(), new: Some(&raised), hints: &[], effects: &[] };
+            match engine.commit(&[commit]).pop() {
+                Some(Ok(Swap::Done)) | None => break wanted,
+                Some(Ok(Swap::Refused { current })) => seen = current,
+                Some(Err(error)) => return Err(error.into()),
+            }
+        };
+        // What was found may be another's unsynced raise, so this waits for a sync in either case.
+        let ticket = self.commit.ticket(None)?;
+        self.commit.wait(ticket, self.limit())?;
+        self.tokens.raised(durable);
+        Ok(())
+    }
+}
