@@ -8,6 +8,7 @@
 //! Waiting is a clock's business too: what is waited for is either a wake-up or a clock that moved. With
 //! [`ManualClock`] time moves only by [`advance`](ManualClock::advance), which makes tests exact and lets loom
 //! explore deadlines.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
 
 use crate::sync::{Mutex, Signal};
 use std::fmt;
@@ -93,14 +94,12 @@ pub trait Clock: Send + Sync + fmt::Debug {
 /// The machine's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
-    #[allow(clippy::disallowed_types)] // the one place that may
     origin: std::time::Instant,
 }
 
 impl SystemClock {
     /// A clock whose origin is now.
     #[must_use]
-    #[allow(clippy::disallowed_methods)] // the one place that may
     pub fn new() -> Self {
         Self { origin: std::time::Instant::now() }
     }
@@ -117,7 +116,6 @@ impl Clock for SystemClock {
         Moment(self.origin.elapsed())
     }
 
-    #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // the one place that may
     fn wall(&self) -> WallTime {
         // A clock set before 1970 counts as 1970: tokens then go by the durable ceiling alone.
         let since_1970 = std::time::SystemTime::now()

@@ -92,8 +92,6 @@ pub enum Break {
     MarkAfterSwap,
     /// Readers check for the mark first and read the record afterwards (rule 2).
     CheckBeforeRead,
-    /// Whoever frees a key wakes nobody (rule 20).
-    NoWake,
 }
 
 #[cfg(loom)]
@@ -137,8 +135,43 @@ mod imp {
     use std::collections::hash_map::RandomState;
     use std::time::Duration;
 
-    pub(crate) use parking_lot::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::Ordering;
+
+    // Types of our own, not re-exports: clippy's ban on the originals would follow a re-export everywhere.
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+            self.0.lock()
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicU64(std::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) fn new(value: u64) -> Self {
+            Self(std::sync::atomic::AtomicU64::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u64 {
+            self.0.load(order)
+        }
+
+        pub(crate) fn fetch_add(&self, more: u64, order: Ordering) -> u64 {
+            self.0.fetch_add(more, order)
+        }
+
+        pub(crate) fn fetch_max(&self, other: u64, order: Ordering) -> u64 {
+            self.0.fetch_max(other, order)
+        }
+    }
 
     #[derive(Debug)]
     pub(crate) struct Condvar(parking_lot::Condvar);

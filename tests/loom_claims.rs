@@ -50,12 +50,12 @@ mod models {
 
     #[test]
     fn two_claimants_in_memory() {
-        model("two_claimants_in_memory", Some(4), || race(2, Durability::Result));
+        model("two_claimants_in_memory", Some(5), || race(2, Durability::Result));
     }
 
     #[test]
     fn two_claimants_durable() {
-        model("two_claimants_durable", Some(3), || race(2, Durability::Full));
+        model("two_claimants_durable", Some(5), || race(2, Durability::Full));
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
-use crate::fingerprint::Fingerprint;
 use crate::protocol::decide::{self, Admission};
-use crate::protocol::{Holder, KeyView};
+use crate::protocol::{Holder, KeyView, Purpose};
 use crate::sync::{Break, HashSeed, Mutex, SHARDS, Signal, hash_seed};
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
@@ -116,14 +115,14 @@ impl Table {
     }
 
     /// Judges a claimant by what memory knows, and changes nothing. This is all that a losing claim costs.
-    pub(crate) fn look(&self, key: &[u8], fingerprint: Option<Fingerprint>) -> Result<Admission, Refusal> {
+    pub(crate) fn look(&self, key: &[u8], purpose: Purpose) -> Result<Admission, Refusal> {
         let now = self.clock.now();
         let shard = self.shard(key).lock();
         if shard.closed {
             return Err(Refusal::Closed);
         }
         Ok(match shard.entries.get(key) {
-            Some(entry) => decide::admit(entry.view(), fingerprint, now),
+            Some(entry) => decide::admit(entry.view(), purpose, now),
             None => Admission::Free { ended: None },
         })
     }
@@ -144,7 +143,7 @@ impl Table {
     pub(crate) fn admit(
         self: &Arc<Self>,
         key: &Arc<[u8]>,
-        fingerprint: Option<Fingerprint>,
+        purpose: Purpose,
         waiting: Option<&Waiting<'_>>,
     ) -> Admitted {
         let now = self.clock.now();
@@ -159,11 +158,11 @@ impl Table {
         let admission = if Break::CheckThenAct.is() {
             Admission::Free { ended: None } // the look of a moment ago is taken for granted
         } else {
-            decide::admit(entry.view(), fingerprint, now)
+            decide::admit(entry.view(), purpose, now)
         };
         let admitted = match admission {
             Admission::Free { ended } => {
-                let holder = Holder { token: None, attempt: 0, fingerprint, since: now, deadline: None };
+                let holder = Holder { token: None, attempt: 0, purpose, since: now, deadline: None };
                 entry.place = Some((id, holder));
                 let never_granted = entry.never_granted.take();
                 let place = Place { table: Arc::clone(self), key: Arc::clone(key), id, never_granted };
@@ -177,11 +176,6 @@ impl Table {
         };
         shard.tidy(key);
         admitted
-    }
-
-    /// Gives the key's place to somebody who asks for no work: refused like a claim that does not wait.
-    pub(crate) fn admit_unasked(self: &Arc<Self>, key: &Arc<[u8]>) -> Admitted {
-        self.admit(key, None, None)
     }
 
     /// Takes a waiter out of the queue and tells the next one that it is responsible now.
@@ -218,17 +212,22 @@ impl Table {
             shard.tidy(key);
             return Err(Refusal::Lost { by });
         }
-        entry.marks.push((id, Holder { deadline: None, ..settling }));
-        Ok(Mark { key: Arc::clone(key), id })
+        entry.marks.push((id, settling));
+        Ok(Mark { key: Arc::clone(key), id, frees: false })
     }
 
-    /// Takes a mark away and wakes everybody who waits for the key: there is something to be told.
+    /// Takes a mark away and wakes everybody who waits for the key, since there is something to be told; only
+    /// the front if the write has freed the key, so that it is granted in the order of the queue.
     pub(crate) fn unmark(&self, mark: &Mark) {
         let woken = {
             let mut shard = self.shard(&mark.key).lock();
             let Some(entry) = shard.entries.get_mut(&mark.key) else { return };
             entry.marks.retain(|(id, _)| *id != mark.id);
-            let woken: Vec<_> = entry.waiters.all().collect();
+            let woken: Vec<_> = if mark.frees {
+                entry.waiters.front().into_iter().collect()
+            } else {
+                entry.waiters.all().collect()
+            };
             shard.tidy(&mark.key);
             woken
         };
@@ -289,9 +288,6 @@ pub(crate) struct Occupancy {
 }
 
 fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
-    if Break::NoWake.is() {
-        return;
-    }
     for signal in signals {
         signal.notify();
     }
@@ -302,6 +298,14 @@ fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
 pub(crate) struct Mark {
     key: Arc<[u8]>,
     id: u64,
+    frees: bool,
+}
+
+impl Mark {
+    /// Tells that the write leaves nothing to be told, but the key free.
+    pub(crate) fn frees(&mut self) {
+        self.frees = true;
+    }
 }
 
 /// The right to a key. Dropping it, also by unwinding, ends it and wakes the next; it does no I/O.

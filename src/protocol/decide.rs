@@ -1,7 +1,7 @@
 //! Given what was seen, the step to take.
 
 use super::transition::{self, NewClaim};
-use super::{Holder, KeyView, Opening};
+use super::{Holder, KeyView, Opening, Purpose};
 use crate::clock::{Moment, WallTime, expired};
 use crate::error::Damage;
 use crate::fingerprint::Fingerprint;
@@ -25,7 +25,7 @@ pub enum Admission {
 }
 
 /// Judges a claim by what memory knows. Mismatch comes before busy (rule 16), a mark before the place.
-pub fn admit(view: KeyView<'_>, fingerprint: Option<Fingerprint>, now: Moment) -> Admission {
+pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
     let live = match (view.unsynced, view.place) {
         (Some(unsynced), _) => unsynced,
         (None, Some(place)) if place.deadline.is_some_and(|deadline| expired(now, deadline)) => {
@@ -34,7 +34,10 @@ pub fn admit(view: KeyView<'_>, fingerprint: Option<Fingerprint>, now: Moment) -
         (None, Some(place)) => place,
         (None, None) => return Admission::Free { ended: None },
     };
-    if live.fingerprint == fingerprint { Admission::InFlight(*live) } else { Admission::Mismatched }
+    match (live.purpose, purpose) {
+        (Purpose::Work(live), Purpose::Work(asked)) if live != asked => Admission::Mismatched,
+        _ => Admission::InFlight(*live),
+    }
 }
 
 /// What a claimant asks for, and what it knows besides the record.

@@ -37,12 +37,21 @@ pub struct Holder {
     pub token: Option<Token>,
     /// Which attempt it is; 0 while it is only taking the key.
     pub attempt: u32,
-    /// What it asked for.
-    pub fingerprint: Option<Fingerprint>,
+    /// What it is there for.
+    pub purpose: Purpose,
     /// When it took the key.
     pub since: Moment,
     /// When its lease ends; `None` while it is only taking the key, which does not expire, and once it settles.
     pub deadline: Option<Moment>,
+}
+
+/// What a key's place is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A claim, for work with this fingerprint.
+    Work(Option<Fingerprint>),
+    /// Removing or resolving the record, which says nothing of what the key is for.
+    Upkeep,
 }
 
 /// What memory knows of a key.

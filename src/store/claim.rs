@@ -9,7 +9,7 @@ use crate::error::{ClaimError, Fault, InvalidSetting, StorageError};
 use crate::key::Key;
 use crate::lease::{Admitted, Place, Refusal, Waiting};
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
-use crate::protocol::{Holder, Opening};
+use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, Previous, Record, State};
 use crate::token::Token;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Inner {
         self.check_process()?;
         let key = &request.key;
         // Memory alone refuses most losers.
-        match self.table.look(key.encoded(), request.fingerprint).map_err(|_| Fault::Closed)? {
+        match self.table.look(key.encoded(), Purpose::Work(request.fingerprint)).map_err(|_| Fault::Closed)? {
             Admission::Free { .. } => {}
             Admission::Mismatched => return Ok(self.mismatched(key)),
             Admission::InFlight(holder) if waiting.is_none() => {
@@ -78,7 +78,7 @@ impl Inner {
         seen: Option<Option<Vec<u8>>>,
     ) -> Result<Step, Fault> {
         let key = &request.key;
-        match self.table.admit(key.encoded(), request.fingerprint, waiting) {
+        match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint), waiting) {
             Admitted::Place { place, ended } => self.take(request, place, ended, seen),
             Admitted::InFlight { holder, look_again } => {
                 // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything.
@@ -138,30 +138,48 @@ impl Inner {
                 }
             };
             let bytes = new.encode();
+            let before = place.never_granted();
+            // An interruption is told after its sync, by whoever tells of it (rule 5).
+            let interrupting = if grant {
+                // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
+                place.set_never_granted(Some(new.token));
+                None
+            } else {
+                let holder = Holder { purpose: Purpose::Work(request.fingerprint), ..self.upkeep() };
+                Some(self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?)
+            };
             match self.swap(&*engine, key, seen.as_deref(), Some(&bytes)) {
                 Ok(Swap::Done) => {}
                 Ok(Swap::Refused { current }) => {
+                    place.set_never_granted(before);
+                    if let Some(marked) = interrupting {
+                        marked.clear();
+                    }
                     seen = current;
                     continue;
                 }
                 // Its fate is unknown: look (P9). If it did not land, the error is told and nothing is held.
                 Err(error) => {
                     if engine.read(key.encoded())?.as_deref() != Some(&bytes[..]) {
+                        place.set_never_granted(before);
                         return Err(error.into());
                     }
                 }
             }
-            if !grant {
-                self.wait_for_sync()?;
+            if let Some(marked) = interrupting {
                 drop(place);
+                self.commit.wait(marked.returned()?, self.limit())?;
                 return self.tell(key, Verdict::Interrupted, Some(new));
             }
-            if let Err(fault) = self.wait_for_sync() {
-                place.set_never_granted(Some(new.token));
-                return Err(fault);
-            }
+            self.wait_for_sync()?;
             return self.granted(request, place, new, Some(bytes));
         }
+    }
+
+    /// What memory says of a write that is no claim's own.
+    pub(super) fn upkeep(&self) -> Holder {
+        let since = self.clock.now();
+        Holder { token: None, attempt: 0, purpose: Purpose::Upkeep, since, deadline: None }
     }
 
     /// One compare-and-swap of a key's record.
@@ -196,7 +214,7 @@ impl Inner {
         let holder = Holder {
             token: Some(record.token),
             attempt: record.attempt,
-            fingerprint: request.fingerprint,
+            purpose: Purpose::Work(request.fingerprint),
             since: now,
             deadline: Some(now.after(request.terms.lease)),
         };
@@ -208,8 +226,8 @@ impl Inner {
         Ok(Step::Answer(Outcome::Granted(Claim {
             store: Arc::clone(self),
             key: request.key.clone(),
-            holder,
-            record,
+            record: Box::new(record),
+            since: now,
             stored,
             place: Some(place),
         })))
@@ -286,9 +304,9 @@ fn in_flight(holder: &Holder, now: Moment) -> InFlight {
 pub struct Claim {
     pub(super) store: Arc<Inner>,
     pub(super) key: Key,
-    pub(super) holder: Holder,
     /// The pending record, whether or not it was stored.
-    pub(super) record: Record,
+    pub(super) record: Box<Record>,
+    since: Moment,
     /// Its bytes in the store; `None` if the claim is kept in memory alone.
     pub(super) stored: Option<Vec<u8>>,
     /// `None` once a settling write of this claim has been swapped in.
@@ -300,6 +318,17 @@ impl Claim {
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// What memory says of this claim while it settles.
+    pub(super) fn settling(&self) -> Holder {
+        Holder {
+            token: Some(self.record.token),
+            attempt: self.record.attempt,
+            purpose: Purpose::Work(self.record.fingerprint),
+            since: self.since,
+            deadline: None,
+        }
     }
 
     /// The fencing token. Hand it to what the work changes, and let that refuse older ones.

@@ -8,8 +8,8 @@ use crate::clock::expired;
 use crate::error::{AdminError, Fault};
 use crate::key::Key;
 use crate::lease::{Admitted, Place};
-use crate::protocol::Holder;
 use crate::protocol::decide::{self, Removal};
+use crate::protocol::Purpose;
 use crate::record::{Kept, Record};
 use crate::token::Token;
 use crate::value;
@@ -69,7 +69,8 @@ impl Store {
     /// [`Scan::PAGE`] records at a time and stops no claims.
     ///
     /// # Errors
-    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails, and ends.
+    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails or a record is
+    /// damaged, and ends.
     pub fn scan(&self, scope: impl AsRef<[u8]>, prefix: impl AsRef<[u8]>) -> Result<Scan, AdminError> {
         let prefix = Key::encoded_prefix(scope.as_ref(), prefix.as_ref())
             .map_err(|error| AdminError::InvalidKey { doing: "scanning", error })?;
@@ -162,6 +163,15 @@ impl Inner {
         }
     }
 
+    /// What a scan tells of bytes that it has read.
+    fn scanned(&self, key: &Key, bytes: &[u8]) -> Result<Option<Settled>, Fault> {
+        let record = Record::decode(bytes)?;
+        if self.is_unsynced(key)? || self.is_forgotten(&record) {
+            return Ok(None);
+        }
+        self.settled(record)
+    }
+
     fn is_forgotten(&self, record: &Record) -> bool {
         record.forgotten_at().is_some_and(|end| expired(self.clock.wall(), end))
     }
@@ -174,34 +184,26 @@ impl Inner {
         key: &Key,
         next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
     ) -> Result<bool, AdminError> {
-        let (place, holder) = match self.table.admit_unasked(key.encoded()) {
-            Admitted::Place { place, ended } => (place, ended),
+        let place = match self.table.admit(key.encoded(), Purpose::Upkeep, None) {
+            Admitted::Place { place, .. } => place,
             Admitted::InFlight { .. } | Admitted::Mismatched => {
                 self.is_unsynced(key).map_err(failed(doing, key))?;
                 return Err(AdminError::InFlight { doing, key: key.label() });
             }
             Admitted::Closed => return Err(failed(doing, key)(Fault::Closed)),
         };
-        let holder = holder.unwrap_or(Holder {
-            token: None,
-            attempt: 0,
-            fingerprint: None,
-            since: self.clock.now(),
-            deadline: None,
-        });
-        self.change_held(key, place, holder, next).map_err(failed(doing, key))
+        self.change_held(key, place, next).map_err(failed(doing, key))
     }
 
     fn change_held(
         &self,
         key: &Key,
-        place: Place,
-        holder: Holder,
+        mut place: Place,
         next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
     ) -> Result<bool, Fault> {
         self.check_writable()?;
         let engine = self.engine.get()?;
-        let marked = self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?;
+        let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
         let mut seen = engine.read(key.encoded())?;
         loop {
             let record = seen.as_deref().map(Record::decode).transpose()?;
@@ -210,6 +212,9 @@ impl Inner {
                 return Ok(false);
             };
             let new = new.map(|record| record.encode());
+            if new.is_none() {
+                marked.frees();
+            }
             match self.swap(&*engine, key, seen.as_deref(), new.as_deref()) {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
@@ -219,6 +224,7 @@ impl Inner {
                 },
             }
         }
+        place.set_never_granted(None); // the record that it spoke of is gone
         drop(place);
         let ticket = marked.returned()?;
         self.commit.wait(ticket, self.limit())?;
@@ -232,7 +238,8 @@ pub struct Scan {
     store: Store,
     prefix: Vec<u8>,
     after: Option<Vec<u8>>,
-    page: VecDeque<(Key, Settled)>,
+    /// What was read and not given yet; an error is the last of it.
+    page: VecDeque<Result<(Key, Settled), AdminError>>,
     done: bool,
 }
 
@@ -251,15 +258,17 @@ impl Scan {
         })?;
         self.done = found.len() < Self::PAGE;
         for (encoded, bytes) in found {
-            let record = Record::decode(&bytes)?;
             let key = Key::decode(&encoded);
             self.after = Some(encoded);
             let Some(key) = key else { continue };
-            if inner.is_unsynced(&key)? || inner.is_forgotten(&record) {
-                continue;
-            }
-            if let Some(settled) = inner.settled(record)? {
-                self.page.push_back((key, settled));
+            match inner.scanned(&key, &bytes) {
+                Ok(Some(settled)) => self.page.push_back(Ok((key, settled))),
+                Ok(None) => {}
+                Err(fault) => {
+                    self.page.push_back(Err(failed("scanning", &key)(fault)));
+                    self.done = true;
+                    break;
+                }
             }
         }
         Ok(())
@@ -280,7 +289,7 @@ impl Iterator for Scan {
                 }));
             }
         }
-        self.page.pop_front().map(Ok)
+        self.page.pop_front()
     }
 }
 

@@ -166,7 +166,7 @@ impl Inner {
         // The mark goes on before the swap (rule 1), and in the same step a claim in memory learns whether its
         // place is still its own: while the mark stands, nobody takes it.
         let only_with_place = !durable && claim.place.is_some();
-        let mark = || self.mark(&claim.key, claim.holder, claim.place.as_ref(), only_with_place);
+        let mark = || self.mark(&claim.key, claim.settling(), claim.place.as_ref(), only_with_place);
         let marked = if Break::MarkAfterSwap.is() { None } else { Some(mark()?) };
         // A claim without a place has swapped before and was not told: the record says how that went.
         let mut seen = match &claim.place {
@@ -203,10 +203,13 @@ impl Inner {
         // After the swap (rule 14); nobody gets in while the mark stands.
         claim.place = None;
         self.counters.ended(act);
-        let marked = match marked {
+        let mut marked = match marked {
             Some(marked) => marked,
-            None => self.mark(&claim.key, claim.holder, None, false)?,
+            None => self.mark(&claim.key, claim.settling(), None, false)?,
         };
+        if matches!(act, Act::Release) {
+            marked.frees();
+        }
         if synced {
             return Ok(Some(marked.returned()?));
         }
@@ -287,6 +290,13 @@ impl Marked<'_> {
     /// The write has returned: its mark stands until a sync that begins from now on has ended.
     pub(super) fn returned(mut self) -> Result<Ticket, Fault> {
         self.store.commit.ticket(self.mark.take())
+    }
+
+    /// The write leaves the key free: the one who has waited longest gets it.
+    pub(super) fn frees(&mut self) {
+        if let Some(mark) = &mut self.mark {
+            mark.frees();
+        }
     }
 
     /// The write was refused, or is not to be synced.

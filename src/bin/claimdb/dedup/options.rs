@@ -1,0 +1,103 @@
+//! What `claimdb dedup` can be told.
+
+use super::pointer::Pointer;
+use clap::builder::RangedU64ValueParser;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A batch costs one sync of the store, and one of the output if that is a file; at this size they no longer show
+/// in the rate, while what a kill can repeat stays small.
+const DEFAULT_BATCH: &str = "8192";
+
+/// Write each line the first time its key is seen, and never again
+///
+/// Reads lines, claims each line's key in the store, and writes those that are new to standard output, in the
+/// order of the input. The key is the whole line, or what --key points at. Keys are remembered across runs, and
+/// recorded only after their lines were written: a run that is killed and started again loses no line, and can
+/// repeat at most one batch. If standard output is a file, it is synced first, so that a power cut loses none
+/// either. Lines that a pipe's reader did not take count as written.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The store's folder; created if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(super) store: PathBuf,
+
+    /// The input; standard input if it is `-` or not given
+    #[arg(value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+
+    /// Take what this JSON pointer (RFC 6901) finds in each line as its key, instead of the whole line
+    ///
+    /// A key is a string, a number or a boolean. Types differ ("1" is not 1), and numbers are compared as written
+    /// (1 is not 1.0), so that large ones stay apart. If an object has a name twice, the last one counts. Lines
+    /// without such a key (not JSON, nothing there, null, an object, an array) are rejected. Keys of different
+    /// pointers, and whole lines, do not meet in one store.
+    #[arg(long, value_name = "POINTER")]
+    pub(super) key: Option<Pointer>,
+
+    /// How long a key is remembered: a number and a unit, s, m, h or d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = span)]
+    pub(super) retain: Duration,
+
+    /// Append lines without a key to this file; without it, the first one ends the run with exit code 1
+    ///
+    /// They are written as they came, so that they can be mended and fed in again; standard error tells the number
+    /// of each and what is wrong with it. They are not recorded in the store: the same input gives them again.
+    #[arg(long, value_name = "FILE")]
+    pub(super) rejects: Option<PathBuf>,
+
+    /// How many threads to use [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
+    pub(super) threads: Option<usize>,
+
+    /// How many lines are in flight at most: written and not yet recorded
+    ///
+    /// This many can be written again after a run was killed. A batch is closed early at 64 MiB, and when the
+    /// input pauses.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = DEFAULT_BATCH,
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000)
+    )]
+    pub(super) batch: usize,
+
+    /// Give the summary as JSON, in one line on standard error
+    ///
+    /// {"lines":9,"first_seen":5,"duplicates":3,"rejected":1,"seconds":0.5,"lines_per_second":18.0,"batch":8192}:
+    /// the lines that were read and dealt with are first_seen + duplicates + rejected; batch is the most that can
+    /// be in flight. It is the only line there that begins with a brace.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Drop repeated lines, today and whenever this runs again:
+    claimdb dedup --store seen events.log > new.log
+
+  Follow a stream of JSON, keyed by its delivery id, remembered for a week:
+    tail -F hooks.jsonl | claimdb dedup --store seen --key /delivery/id --retain 7d
+
+  Keep going over lines that have no id, and look at them later:
+    claimdb dedup --store seen --key /id --rejects bad.jsonl orders.jsonl > new.jsonl";
+
+/// A span of time with a unit; a bare number is refused, because it would be taken for the wrong one.
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "" => return Err("a unit is missing: s, m, h or d, as in 24h".to_owned()),
+        _ => return Err("it must be a whole number and a unit, s, m, h or d, as in 24h".to_owned()),
+    };
+    let seconds = number.parse().ok().and_then(|number: u64| number.checked_mul(seconds));
+    match seconds.map(Duration::from_secs) {
+        Some(span) if !span.is_zero() && span <= claimdb::MAX_RETENTION => Ok(span),
+        _ => Err("it must be from 1s to 36525d".to_owned()),
+    }
+}

@@ -1,0 +1,66 @@
+//! Why a command did not do what it was asked, and its exit code.
+
+use claimdb::{ClaimError, Fault, OpenError};
+use std::fmt::Display;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// For `--help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  used wrongly
+  3  the store is locked by another process
+  4  the store is damaged";
+
+/// What went wrong, in words for a person, by what a script may want to do about it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Failed(String),
+    /// Only what clap cannot see: it ends the process itself on the rest.
+    Usage(String),
+    Locked(String),
+    Damaged(String),
+}
+
+impl Failure {
+    /// `doing` says what was tried on what, `error` what went wrong, `advice` what to do.
+    pub(crate) fn failed(doing: impl Display, error: impl Display, advice: &str) -> Self {
+        Self::Failed(format!("{doing}: {error}; {advice}"))
+    }
+
+    pub(crate) fn opening(store: &Path, error: &OpenError) -> Self {
+        let store = store.display();
+        match error {
+            OpenError::Locked { holder, .. } => Self::Locked(format!(
+                "opening the store {store}: it is locked by another process{holder}; wait until that has ended, or \
+                 use another store"
+            )),
+            OpenError::Damaged { .. } => Self::Damaged(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+
+    pub(crate) fn claiming(line: u64, error: &ClaimError) -> Self {
+        let text = format!("line {line}: {error}");
+        match error {
+            ClaimError::Failed { fault: Fault::Damaged(_), .. } => Self::Damaged(text),
+            _ => Self::Failed(text),
+        }
+    }
+
+    /// Tells it and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (code, text) = match self {
+            Self::Failed(text) => (1, text),
+            Self::Usage(text) => (2, text),
+            Self::Locked(text) => (3, text),
+            Self::Damaged(text) => (4, text),
+        };
+        // With standard error gone there is nobody left to tell; the exit code still does.
+        let _ = writeln!(std::io::stderr(), "error: {text}");
+        ExitCode::from(code)
+    }
+}
