@@ -1,0 +1,160 @@
+//! Closing a store, with claims, waiters and clones still about.
+#![cfg(not(loom))] // real threads wait here
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
+
+#[path = "support/faults.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod faults;
+
+use claimdb::backend::{Backend, Mem};
+use claimdb::{
+    AdminError, Builder, Claim, ClaimError, Durability, EndedBy, ExpiredLease, Fault, OpenError, Outcome,
+    Request, RetryCause, SettleError, Settled, Store,
+};
+use faults::{Faulty, Syncs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const IN_TIME: Duration = Duration::from_secs(20);
+
+fn builder(place: &(impl Backend + Clone + 'static)) -> Builder {
+    Store::builder(place.clone()).lock_wait(Duration::ZERO)
+}
+
+fn grant(store: &Store, request: impl Into<Request>) -> Claim {
+    match store.claim(request).unwrap() {
+        Outcome::Granted(claim) => claim,
+        other => panic!("expected a grant, was told {other:?}"),
+    }
+}
+
+fn is_closed(told: &Result<Outcome, ClaimError>) -> bool {
+    matches!(told, Err(ClaimError::Failed { fault: Fault::Closed, .. }))
+}
+
+fn close_fences_and_frees(place: &(impl Backend + Clone + 'static)) {
+    let store = builder(place).open().unwrap();
+    let clone = store.clone();
+    let claims: Vec<_> = [Durability::Full, Durability::Result, Durability::Relaxed]
+        .into_iter()
+        .map(|durability| grant(&store, Request::new(format!("{durability:?}")).durability(durability)))
+        .collect();
+    grant(&store, "done").complete("done").unwrap();
+    let waiter = {
+        let store = store.clone();
+        thread::spawn(move || store.claim(Request::new("Full").wait(HOUR)))
+    };
+    let start = Instant::now();
+    while store.stats().waiters == 0 {
+        assert!(start.elapsed() < IN_TIME, "it never waits");
+        thread::yield_now();
+    }
+    assert!(matches!(builder(place).open(), Err(OpenError::Locked { .. })), "one opening at a time (rule 9)");
+
+    store.close().unwrap();
+    let told = waiter.join().unwrap();
+    assert!(is_closed(&told), "P6 never stuck: a waiter of a closed store was told {told:?}");
+    assert!(is_closed(&clone.claim("done")) && is_closed(&clone.claim("new")), "a clone is closed as well");
+    assert!(matches!(clone.get("done"), Err(AdminError::Failed { fault: Fault::Closed, .. })));
+    assert!(matches!(clone.remove("done"), Err(AdminError::Failed { fault: Fault::Closed, .. })));
+    assert!(clone.sync().is_err());
+    clone.close().expect("closing again does nothing");
+
+    // The guards of the old opening are alive, and so are its handles.
+    let second = builder(place).open().expect("close gives the lock back while guards are alive");
+    for claim in claims {
+        let (key, token) = (claim.key().clone(), claim.token());
+        assert!(matches!(claim.renew(HOUR), Err(ExpiredLease::Closed { .. })));
+        assert_eq!(claim.remaining(), Duration::ZERO);
+        let error = claim.complete("late").expect_err("P3 fenced: close ends the claims of its opening");
+        let SettleError::Retry(retry) = error else { panic!("{error:?}") };
+        assert!(matches!(retry.cause, RetryCause::Fault(Fault::Closed)), "{:?}", retry.cause);
+        let new = grant(&second, &key);
+        assert!(new.token() > token, "P2 ordered tokens");
+        let durable = key.name() == b"Full";
+        assert_eq!(new.attempt(), if durable { 2 } else { 1 });
+        if durable {
+            assert_eq!(new.previous().map(|p| (p.token, p.ended_by)), Some((token, EndedBy::Reopened)));
+        }
+        assert!(retry.claim.release().is_err(), "P3 fenced");
+        new.complete("new").unwrap();
+        let told = second.claim(&key).unwrap().settled().and_then(Settled::completed).unwrap();
+        assert_eq!(told.decode::<String>().unwrap(), "new");
+    }
+    assert!(second.get("done").unwrap().is_some(), "P8 remembered");
+    drop((store, clone));
+    assert!(builder(place).open().is_err(), "the old handles' end does not free the new opening's lock");
+    second.close().unwrap();
+}
+
+#[test]
+fn close_fences_claims_wakes_waiters_and_frees_memory() {
+    close_fences_and_frees(&Mem::new());
+    close_fences_and_frees(&Mem::with_power_cuts());
+}
+
+#[cfg(feature = "sled")]
+#[test]
+fn close_fences_claims_wakes_waiters_and_frees_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    close_fences_and_frees(&claimdb::backend::Sled::new(folder.path().join("store")));
+}
+
+fn the_last_handle_frees(place: &(impl Backend + Clone + 'static)) {
+    let store = builder(place).open().unwrap();
+    let (clone, claim) = (store.clone(), grant(&store, "k"));
+    drop(store);
+    assert!(builder(place).open().is_err(), "a clone is left");
+    drop(clone);
+    assert!(builder(place).open().is_err(), "a claim is left");
+    claim.complete("done").expect("a claim keeps its opening");
+    let store = builder(place).open().expect("the last handle frees the lock");
+    assert!(store.get("k").unwrap().is_some());
+    let scan = store.scan("", "").unwrap();
+    drop(store);
+    assert!(builder(place).open().is_err(), "a scan is left");
+    assert_eq!(scan.count(), 1);
+    builder(place).open().expect("the last handle frees the lock");
+}
+
+#[test]
+fn dropping_the_last_handle_frees_memory() {
+    the_last_handle_frees(&Mem::new());
+}
+
+#[cfg(feature = "sled")]
+#[test]
+fn dropping_the_last_handle_frees_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    the_last_handle_frees(&claimdb::backend::Sled::new(folder.path().join("store")));
+}
+
+#[test]
+fn a_relaxed_result_is_durable_after_close() {
+    let mem = Mem::with_power_cuts();
+    let store = builder(&mem).open().unwrap();
+    grant(&store, Request::new("k").durability(Durability::Relaxed)).complete("done").unwrap();
+    store.close().unwrap();
+    mem.crash();
+    assert!(builder(&mem).open().unwrap().get("k").unwrap().is_some());
+}
+
+#[test]
+fn close_has_a_bound_in_time_although_a_sync_hangs() {
+    let faulty = Faulty::new();
+    let store = builder(&faulty).sync_limit(Duration::from_millis(20)).open().unwrap();
+    let claim = grant(&store, "k");
+    faulty.syncs(Syncs::Hang);
+    let start = Instant::now();
+    let told = store.close();
+    assert!(start.elapsed() < IN_TIME, "close has a bound in time: {:?}", start.elapsed());
+    let pending = matches!(told, Err(AdminError::Failed { fault: Fault::SyncPending { .. }, .. }));
+    assert!(pending, "P4 durable before told: {told:?}");
+    assert!(is_closed(&store.claim("k")), "it is closed all the same");
+    assert!(matches!(builder(&faulty).open(), Err(OpenError::Locked { .. })), "a hung sync keeps the lock");
+    faulty.syncs(Syncs::Work);
+    let second = builder(&faulty).lock_wait(IN_TIME).open().expect("a sync that has ended frees the lock");
+    assert!(claim.complete("late").is_err(), "P3 fenced");
+    assert_eq!(grant(&second, "k").attempt(), 2);
+}

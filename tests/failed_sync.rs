@@ -1,0 +1,227 @@
+//! Syncs that fail, panic or hang: what is told, to whom, and how the store comes back.
+#![cfg(not(loom))] // faults are played on real threads
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
+
+#[path = "support/faults.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod faults;
+
+use claimdb::{
+    AdminError, Claim, ClaimError, Durability, Fault as Cause, ManualClock, OnInterrupt, Outcome, Request,
+    RetryCause, SettleError, Settled, Store,
+};
+use faults::{Faulty, Syncs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// A real sync limit for the tests in which a sync hangs; nothing depends on how long it is.
+const SHORT: Duration = Duration::from_millis(50);
+/// What a bounded wait is given on a machine that is busy with something else.
+const IN_TIME: Duration = Duration::from_secs(20);
+
+fn grant(store: &Store, request: impl Into<Request>) -> Claim {
+    match store.claim(request).unwrap() {
+        Outcome::Granted(claim) => claim,
+        other => panic!("expected a grant, was told {other:?}"),
+    }
+}
+
+fn stored(outcome: Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Settled(Settled::Completed(stored)) => Some(stored.decode().unwrap()),
+        _ => None,
+    }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < IN_TIME, "never came about: {what}");
+        thread::yield_now();
+    }
+}
+
+fn claim_is_poisoned(told: &Result<Outcome, ClaimError>) -> bool {
+    matches!(told, Err(ClaimError::Failed { fault: Cause::Poisoned(_), .. }))
+}
+
+fn look_is_poisoned<T>(told: &Result<T, AdminError>) -> bool {
+    matches!(told, Err(AdminError::Failed { fault: Cause::Poisoned(_), .. }))
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_told_that_no_finished_sync_covers() {
+    for (syncs, durability) in
+        [Syncs::Fail, Syncs::Panic].into_iter().flat_map(|s| [(s, Durability::Full), (s, Durability::Result)])
+    {
+        let (faulty, clock) = (Faulty::new(), ManualClock::new());
+        let open = || Store::builder(faulty.clone()).clock(clock.clone()).open().unwrap();
+        let store = open();
+        let request = |key: &str| Request::new(key).durability(durability);
+        grant(&store, request("old")).complete("old").unwrap();
+        let (busy, new) = (grant(&store, request("busy")), grant(&store, request("new")));
+        let quick = grant(&store, Request::new("quick").durability(Durability::Relaxed));
+        quick.complete("quick").unwrap();
+        let waiters = ["busy", "new"].map(|key| {
+            let (store, request) = (store.clone(), request(key).wait(HOUR));
+            thread::spawn(move || store.claim(request))
+        });
+        until("both wait", || store.stats().waiters == 2);
+
+        faulty.syncs(syncs);
+        let Err(SettleError::Retry(retry)) = new.complete("new") else {
+            panic!("P4 durable before told: the completer was not told that its sync failed")
+        };
+        assert!(matches!(retry.cause, RetryCause::Fault(Cause::Poisoned(_))), "{:?}", retry.cause);
+        assert!(retry.cause.to_string().contains("open it again"), "{}", retry.cause);
+        faulty.syncs(Syncs::Work); // it stays poisoned all the same
+        for waiter in waiters {
+            let told = waiter.join().unwrap();
+            assert!(claim_is_poisoned(&told), "P6 never stuck: a waiter was told {told:?}");
+        }
+
+        assert!(store.stats().poisoned);
+        assert_eq!(
+            stored(store.claim(request("old")).unwrap()).as_deref(),
+            Some("old"),
+            "it was synced before"
+        );
+        assert!(store.get("old").unwrap().is_some(), "it was synced before");
+        for key in ["new", "quick", "other"] {
+            let told = store.claim(request(key));
+            assert!(claim_is_poisoned(&told), "P9 fail closed: claim of {key}: {told:?}");
+        }
+        for key in ["new", "quick"] {
+            let told = store.get(key);
+            assert!(look_is_poisoned(&told), "P9 fail closed: get of {key}: {told:?}");
+        }
+        let scanned: Vec<_> = store.scan("", "").unwrap().collect();
+        assert!(scanned.iter().any(look_is_poisoned), "P9 fail closed: scan: {scanned:?}");
+        assert!(scanned.last().is_some_and(look_is_poisoned), "an error ends a scan: {scanned:?}");
+        let told = store.claim(request("busy"));
+        assert!(matches!(told, Ok(Outcome::InFlight(_))), "its claim is still held: {told:?}");
+        assert!(busy.complete("busy").is_err(), "P9 fail closed: a settle after a failed sync");
+        assert!(look_is_poisoned(&store.remove("old")), "P9 fail closed: a removal after a failed sync");
+        assert!(look_is_poisoned(&store.sync()), "asking again would prove nothing");
+
+        assert!(store.close().is_err(), "the last sync failed, and close says so");
+        faulty.mem.crash();
+        let store = open();
+        assert_eq!(stored(store.claim("old").unwrap()).as_deref(), Some("old"), "P8 remembered");
+        grant(&store, request("new")).complete("again").unwrap();
+        assert_eq!(stored(store.claim("new").unwrap()).as_deref(), Some("again"));
+        drop(retry);
+    }
+}
+
+#[test]
+fn an_interruption_is_told_after_its_sync() {
+    let (faulty, clock) = (Faulty::new(), ManualClock::new());
+    let store = Store::builder(faulty.clone()).clock(clock).open().unwrap();
+    drop(grant(&store, Request::new("k").on_interrupt(OnInterrupt::Quarantine)));
+    faulty.syncs(Syncs::Fail);
+    for look in ["whose sync failed", "that came after it"] {
+        let told = store.claim("k");
+        assert!(claim_is_poisoned(&told), "P9 fail closed: the claim {look} was told {told:?}");
+    }
+}
+
+#[test]
+fn an_interruption_whose_sync_hangs_is_in_flight() {
+    let faulty = Faulty::new();
+    let store = Store::builder(faulty.clone()).sync_limit(SHORT).open().unwrap();
+    drop(grant(&store, Request::new("k").on_interrupt(OnInterrupt::Quarantine)));
+    faulty.syncs(Syncs::Hang);
+    assert!(matches!(store.claim("k"), Err(ClaimError::Failed { fault: Cause::SyncPending { .. }, .. })));
+    let told = store.claim("k").unwrap();
+    assert!(matches!(told, Outcome::InFlight(_)), "P4 durable before told: {told:?}");
+    faulty.syncs(Syncs::Work);
+    let told = store.claim(Request::new("k").wait(IN_TIME)).unwrap();
+    assert!(matches!(told, Outcome::Interrupted(_)), "{told:?}");
+    assert_eq!(store.stats().entries, 0);
+}
+
+#[test]
+fn a_sync_that_hangs_keeps_nobody_and_is_confirmed_later() {
+    for durability in [Durability::Full, Durability::Result] {
+        let faulty = Faulty::new();
+        let store = Store::builder(faulty.clone()).sync_limit(SHORT).open().unwrap();
+        let request = |key: &str| Request::new(key).durability(durability);
+        let (claim, busy) = (grant(&store, request("k")), grant(&store, request("busy")));
+        grant(&store, request("old")).complete("old").unwrap();
+
+        faulty.syncs(Syncs::Hang);
+        let start = Instant::now();
+        let Err(SettleError::Retry(retry)) = claim.complete("done") else {
+            panic!("P4 durable before told: the completer was not told that its sync hangs")
+        };
+        assert!(start.elapsed() < IN_TIME, "every settle has a bound in time: {:?}", start.elapsed());
+        let RetryCause::Fault(Cause::SyncPending { waited, .. }) = retry.cause else {
+            panic!("{:?}", retry.cause)
+        };
+        assert!(waited >= SHORT);
+        faulty.until_a_sync_hangs();
+        assert!(store.stats().sync_running.is_some());
+        assert!(!store.stats().poisoned, "a sync that hangs has not failed");
+
+        // What needs no sync is answered as ever.
+        assert!(matches!(store.claim(request("busy")).unwrap(), Outcome::InFlight(_)));
+        assert_eq!(stored(store.claim("old").unwrap()).as_deref(), Some("old"));
+        drop(grant(&store, Request::new("other").durability(Durability::Result)));
+        // And what was not synced is told to nobody.
+        let told = store.claim(request("k")).unwrap();
+        assert!(matches!(told, Outcome::InFlight(_)), "P4 durable before told: {told:?}");
+        assert_eq!(store.get("k").unwrap(), None, "P4 durable before told");
+        let waiter = {
+            let (store, request) = (store.clone(), request("k").wait(HOUR));
+            thread::spawn(move || store.claim(request))
+        };
+        until("it waits", || store.stats().waiters == 1);
+
+        faulty.syncs(Syncs::Work);
+        let told = waiter.join().unwrap().unwrap();
+        assert_eq!(stored(told).as_deref(), Some("done"), "whoever waits is told once it is synced");
+        retry.claim.complete("done").expect("trying again confirms what is stored");
+        assert_eq!(stored(store.claim("k").unwrap()).as_deref(), Some("done"));
+        assert!(store.stats().sync_running.is_none());
+        busy.release().unwrap();
+        assert_eq!(store.stats().entries, 0);
+    }
+}
+
+#[test]
+fn a_claim_whose_sync_hangs_costs_no_attempt() {
+    let requests = [
+        Request::new("k"),
+        Request::new("k").on_interrupt(OnInterrupt::Quarantine),
+        Request::new("k").max_attempts(1),
+    ];
+    for request in requests {
+        let faulty = Faulty::new();
+        let store = Store::builder(faulty.clone()).sync_limit(SHORT).open().unwrap();
+        faulty.syncs(Syncs::Hang);
+        for _ in 0..2 {
+            let told = store.claim(&request);
+            let pending = matches!(told, Err(ClaimError::Failed { fault: Cause::SyncPending { .. }, .. }));
+            assert!(pending, "P4 durable before told: {told:?}");
+            assert_eq!(store.stats().live_claims, 0);
+        }
+        faulty.syncs(Syncs::Work);
+        let claim = grant(&store, &request);
+        assert_eq!((claim.attempt(), claim.previous()), (1, None), "it was never granted (rule 15)");
+        claim.complete("done").unwrap();
+        assert_eq!(store.stats().entries, 0);
+    }
+}
+
+#[test]
+fn a_key_that_was_never_granted_can_be_removed_and_leaves_nothing_in_memory() {
+    let faulty = Faulty::new();
+    let store = Store::builder(faulty.clone()).sync_limit(SHORT).open().unwrap();
+    faulty.syncs(Syncs::Hang);
+    assert!(store.claim("k").is_err());
+    faulty.syncs(Syncs::Work);
+    assert!(store.remove("k").unwrap());
+    assert_eq!(store.stats().entries, 0);
+}
