@@ -4,6 +4,7 @@ use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -14,7 +15,6 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Mem(Arc<Mutex<Memory>>);
 
-#[derive(Debug)]
 struct Memory {
     bytes: BTreeMap<Vec<u8>, Vec<u8>>,
     /// How to undo what was not synced, oldest first; `None` where power cuts are not played, since without
@@ -162,6 +162,16 @@ impl Drop for MemEngine {
         if memory.opening == self.opening {
             memory.open = false;
         }
+    }
+}
+
+impl fmt::Debug for Memory {
+    /// Shows how much there is, not what: keys and values do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("pairs", &self.bytes.len())
+            .field("open", &self.open)
+            .finish_non_exhaustive()
     }
 }
 

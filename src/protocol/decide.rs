@@ -88,15 +88,22 @@ pub struct Grant {
     above: Option<Token>,
 }
 
+/// Refuses a record whose token this store has not handed out (rule 8).
+///
+/// # Errors
+/// [`Damage`] if its token is not below `ceiling`.
+pub fn check_token(record: &Record, ceiling: Token) -> Result<(), Damage> {
+    let token = record.token;
+    if token < ceiling { Ok(()) } else { Err(Damage::TokenAboveCeiling { token, ceiling }) }
+}
+
 /// Judges a claim by the record. The claimant has, or is about to take, the key's place.
 ///
 /// # Errors
 /// [`Damage`] if the record has a token that was not handed out.
 pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> {
     let Some(record) = record else { return Ok(first_attempt(None, ask)) };
-    if record.token >= ask.opening.ceiling {
-        return Err(Damage::TokenAboveCeiling { token: record.token, ceiling: ask.opening.ceiling });
-    }
+    check_token(record, ask.opening.ceiling)?;
     if record.forgotten_at().is_some_and(|end| expired(ask.wall, end)) {
         return Ok(first_attempt(Some(record.token), ask));
     }

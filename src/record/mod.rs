@@ -10,6 +10,7 @@ use crate::clock::WallTime;
 use crate::error::Damage;
 use crate::fingerprint::Fingerprint;
 use crate::token::Token;
+use std::fmt;
 use std::time::Duration;
 
 /// What is durable when, chosen for each claim.
@@ -89,8 +90,8 @@ pub struct Record {
     pub state: State,
 }
 
-/// Where a key stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where a key stands. `Debug` shows how long checkpoints and values are, not what they are.
+#[derive(Clone, PartialEq, Eq)]
 pub enum State {
     /// Claimed and not settled.
     Pending {
@@ -117,8 +118,8 @@ pub enum State {
     },
 }
 
-/// What is kept of a settled key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is kept of a settled key. `Debug` shows how long values are, not what they are.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Kept {
     /// A result, encoded.
     Completed(Vec<u8>),
@@ -137,6 +138,48 @@ pub enum Omission {
     NotEncodable,
     /// The holder chose so.
     OnPurpose,
+}
+
+/// Shows that there are bytes, and how many: values and checkpoints do not belong in logs.
+pub(crate) struct Hidden<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Debug for Hidden<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending { previous, checkpoint } => f
+                .debug_struct("Pending")
+                .field("previous", previous)
+                .field("checkpoint", &checkpoint.as_deref().map(Hidden))
+                .finish(),
+            Self::Interrupted { ended_by, checkpoint } => f
+                .debug_struct("Interrupted")
+                .field("ended_by", ended_by)
+                .field("checkpoint", &checkpoint.as_deref().map(Hidden))
+                .finish(),
+            Self::Settled { result, at, by_hand } => f
+                .debug_struct("Settled")
+                .field("result", result)
+                .field("at", at)
+                .field("by_hand", by_hand)
+                .finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completed(value) => f.debug_tuple("Completed").field(&Hidden(value)).finish(),
+            Self::Failed(value) => f.debug_tuple("Failed").field(&Hidden(value)).finish(),
+            Self::Omitted(reason) => f.debug_tuple("Omitted").field(reason).finish(),
+        }
+    }
 }
 
 impl Record {

@@ -197,6 +197,10 @@ impl Builder {
             }
             None => Token::new(0),
         };
+        if ceiling.get() >= 1 << 63 {
+            // Never reached by handing tokens out, and above it the counter would wrap.
+            return Err(damaged(format!("its token ceiling {ceiling} is not below 2^63")));
+        }
         let first = token::first_of_opening(ceiling, self.token_floor, self.clock.wall());
         let tokens = Tokens::starting_at(first);
         let raised = record::encode_ceiling(tokens.ceiling());

@@ -21,6 +21,7 @@ use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use barrier::Barrier;
 use folder::Folder;
+use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -97,7 +98,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     format!("sled panicked: {}", text.unwrap_or("without a message"))
 }
 
-#[derive(Debug)]
 struct SledEngine {
     /// `None` only while being dropped.
     db: Option<::sled::Db>,
@@ -154,6 +154,13 @@ impl SledEngine {
             Err(TransactionError::Abort(current)) => Ok(Swap::Refused { current }),
             Err(TransactionError::Storage(error)) => Err(error),
         }
+    }
+}
+
+impl fmt::Debug for SledEngine {
+    /// Shows where it is. sled would show all keys and values, which do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SledEngine").field("folder", &self.folder.path()).finish_non_exhaustive()
     }
 }
 
