@@ -1,12 +1,12 @@
 //! Claiming the keys of a batch, and completing the claims once their lines are out.
 //!
-//! Equal keys are in one part, and each part is claimed by one thread in the order of the input: so the first line
-//! with a key wins, however many threads there are.
+//! Equal keys are in one part, which is one thread's, and of equal keys the first in the order of the input is
+//! claimed: so the first line with a key wins, however many threads there are.
 
 use super::keys::Keyed;
 use super::parallel;
 use crate::failure::Failure;
-use claimdb::{Claim, Durability, MAX_LEASE, Outcome, Request, SettleError, Store, Token};
+use claimdb::{Claim, Durability, Key, MAX_LEASE, Outcome, Request, SettleError, Store};
 use std::time::Duration;
 
 pub(super) struct Claims<'a> {
@@ -31,53 +31,53 @@ impl<'a> Claims<'a> {
         let parts = parallel::each(0..parts, |part| self.claim_part(keys, part, number))?;
         let mut won = Won { first_seen: vec![false; keys.len()], claims: Vec::with_capacity(parts.len()) };
         for part in parts {
-            let (indexes, claims) = part?;
-            for index in indexes {
+            let part = part?;
+            for index in part.lines {
                 won.first_seen[index] = true;
             }
-            won.claims.push(claims);
+            won.claims.push(part.claims);
         }
         Ok(won)
     }
 
-    fn claim_part(
-        &self,
-        keys: &[Option<Keyed>],
-        part: usize,
-        number: u64,
-    ) -> Result<(Vec<usize>, Vec<Claim>), Failure> {
-        let (mut indexes, mut claims) = (Vec::new(), Vec::new());
-        // In the order in which they were drawn, which is that of their size.
-        let mut tokens: Vec<Token> = Vec::new();
-        for (index, keyed) in keys.iter().enumerate() {
-            let Some(keyed) = keyed.as_ref().filter(|keyed| keyed.part == part) else { continue };
-            // The claims are in memory alone and the store is this process's alone, so the lease keeps nobody out;
-            // but it must not end while the process is stopped, or waits for the reader of its output.
-            let request = Request::new(&keyed.key)
-                .durability(Durability::Result)
-                .lease(MAX_LEASE)
-                .retention(self.retain);
-            let line = number + index as u64;
-            match self.store.claim(request).map_err(|error| Failure::claiming(line, &error))? {
-                Outcome::Granted(claim) => {
-                    tokens.push(claim.token());
-                    indexes.push(index);
-                    claims.push(claim);
-                }
-                Outcome::Settled(_) => {}
-                // By an earlier line of this batch.
-                Outcome::InFlight(holder)
-                    if holder.token().is_some_and(|token| tokens.binary_search(&token).is_ok()) => {}
-                other => {
-                    return Err(Failure::failed(
-                        format_args!("claiming the key of line {line}"),
-                        format_args!("this run did not use it, and it is {}", described(&other)),
-                        "nothing of this batch was written; see who else uses the store, then run again",
-                    ));
-                }
+    /// Claims the keys of one part, each once: a later line with the key of an earlier one is a duplicate, whether
+    /// that one won it or not. Sorted, because neighbours in the store are cheaper to get at together.
+    fn claim_part(&self, keys: &[Option<Keyed>], part: usize, number: u64) -> Result<Part, Failure> {
+        let mine = keys.iter().zip(0..).filter_map(|(keyed, index)| match keyed {
+            Some(keyed) if keyed.part == part => Some((&keyed.key, index)),
+            _ => None,
+        });
+        let mut mine: Vec<(&Key, usize)> = mine.collect();
+        mine.sort_unstable();
+        mine.dedup_by_key(|(key, _)| *key);
+
+        let mut won = Part { lines: Vec::new(), claims: Vec::new() };
+        for (key, index) in mine {
+            if let Some(claim) = self.claim_one(key, number + index as u64)? {
+                won.lines.push(index);
+                won.claims.push(claim);
             }
         }
-        Ok((indexes, claims))
+        Ok(won)
+    }
+
+    fn claim_one(&self, key: &Key, line: u64) -> Result<Option<Claim>, Failure> {
+        // The claims are in memory alone and the store is this process's alone, so the lease keeps nobody out; but
+        // it must not end while the process is stopped, or waits for the reader of its output.
+        let request =
+            Request::new(key).durability(Durability::Result).lease(MAX_LEASE).retention(self.retain);
+        let state = match self.store.claim(request).map_err(|error| Failure::claiming(line, &error))? {
+            Outcome::Granted(claim) => return Ok(Some(claim)),
+            Outcome::Settled(_) => return Ok(None),
+            Outcome::InFlight(_) => "in flight",
+            Outcome::Mismatched(_) => "used for something else",
+            Outcome::Interrupted(_) => "interrupted",
+        };
+        Err(Failure::failed(
+            format_args!("claiming the key of line {line}"),
+            format_args!("this run did not claim it before, and it is {state}"),
+            "nothing of this batch was written; see who else uses the store, then run again",
+        ))
     }
 
     /// Records that the lines are out. When this returns, that is durable.
@@ -101,12 +101,8 @@ impl<'a> Claims<'a> {
     }
 }
 
-fn described(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::InFlight(_) => "in flight",
-        Outcome::Mismatched(_) => "used for something else",
-        Outcome::Interrupted(_) => "interrupted",
-        Outcome::Granted(_) => "granted",
-        Outcome::Settled(_) => "settled",
-    }
+/// The lines of one part that won their keys, and the claims.
+struct Part {
+    lines: Vec<usize>,
+    claims: Vec<Claim>,
 }

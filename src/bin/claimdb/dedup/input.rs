@@ -83,7 +83,7 @@ impl Input {
         Ok(Self {
             source,
             name,
-            length: about.is_file().then(|| about.len()),
+            length: about.is_file().then_some(about.len()),
             batch,
             buffer: vec![0; 2 * CHUNK],
             filled: 0,
