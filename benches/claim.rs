@@ -1,1 +1,205 @@
-fn main() {}
+//! What a claim costs, each beside its floor: the bare engine doing the same writes, or a bare map.
+//!
+//! `cargo bench --bench claim` prints criterion's figures, then the throughput of one and of 64 threads, measured
+//! in turn, and writes those to `target/claim-throughput.json`. Every store is on the file system of the
+//! temporary folder, so set `TMPDIR` to measure another.
+#![allow(missing_docs)]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
+#![allow(clippy::unwrap_used)] // a bench that fails has nothing to say
+
+mod throughput;
+
+use claimdb::backend::Sled;
+use claimdb::{Durability, Outcome, Request, Store};
+use criterion::{BatchSize, Criterion, criterion_group};
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// As large as a small JSON receipt.
+pub const VALUE: [u8; 200] = [7; 200];
+
+/// A fresh key for each call, spread over the key space.
+pub struct Keys(u64);
+
+impl Keys {
+    pub fn new(start: u64) -> Self {
+        Self(start)
+    }
+
+    pub fn fresh(&mut self) -> String {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        format!("{:016x}", self.0)
+    }
+}
+
+pub fn store() -> (TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::builder(Sled::new(folder.path().join("store"))).open().unwrap();
+    (folder, store)
+}
+
+/// sled as claimdb sets it up, without claimdb.
+pub struct Bare {
+    pub db: sled::Db,
+    log: File,
+    _folder: TempDir,
+}
+
+impl Bare {
+    pub fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = sled::Config::new().path(folder.path()).flush_every_ms(None).segment_size(16 << 20);
+        let db = config.cache_capacity(128 << 20).open().unwrap();
+        let log = File::open(folder.path().join("db")).unwrap();
+        Self { db, log, _folder: folder }
+    }
+
+    pub fn swap(&self, key: &str, old: Option<&[u8]>, new: &[u8]) {
+        self.db.compare_and_swap(key, old, Some(new)).unwrap().unwrap();
+    }
+
+    pub fn sync(&self) {
+        self.db.flush().unwrap();
+        self.log.sync_data().unwrap();
+    }
+}
+
+/// The size of a stored pending record.
+const PENDING: [u8; 70] = [1; 70];
+
+fn claim_and_complete(c: &mut Criterion) {
+    let mut group = c.benchmark_group("claim and complete");
+    for durability in [Durability::Full, Durability::Result, Durability::Relaxed] {
+        let (_folder, store) = store();
+        let mut keys = Keys::new(1);
+        group.bench_function(format!("{durability:?}"), |b| {
+            b.iter_batched(
+                || Request::new(keys.fresh()).durability(durability),
+                |request| {
+                    let Outcome::Granted(claim) = store.claim(request).unwrap() else { panic!() };
+                    claim.complete_bytes(VALUE).unwrap();
+                },
+                BatchSize::SmallInput,
+            );
+        });
+        let bare = Bare::open();
+        let mut keys = Keys::new(1);
+        group.bench_function(format!("{durability:?}, floor: bare sled, the same writes and syncs"), |b| {
+            b.iter_batched(
+                || keys.fresh(),
+                |key| match durability {
+                    Durability::Full => {
+                        bare.swap(&key, None, &PENDING);
+                        bare.sync();
+                        bare.swap(&key, Some(&PENDING), &VALUE);
+                        bare.sync();
+                    }
+                    Durability::Result => {
+                        bare.swap(&key, None, &VALUE);
+                        bare.sync();
+                    }
+                    Durability::Relaxed => bare.swap(&key, None, &VALUE),
+                },
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn claim(c: &mut Criterion) {
+    let mut group = c.benchmark_group("claim");
+    for durability in [Durability::Full, Durability::Result] {
+        let (_folder, store) = store();
+        let mut keys = Keys::new(1);
+        group.bench_function(format!("{durability:?}, granted"), |b| {
+            b.iter_batched(
+                || Request::new(keys.fresh()).durability(durability),
+                |request| store.claim(request).unwrap(),
+                BatchSize::SmallInput,
+            );
+        });
+        let bare = Bare::open();
+        let mut keys = Keys::new(1);
+        let floor = match durability {
+            Durability::Full => "Full, floor: bare sled, swap and sync",
+            _ => "Result, floor: bare sled, get of an absent key",
+        };
+        group.bench_function(floor, |b| {
+            b.iter_batched(
+                || keys.fresh(),
+                |key| match durability {
+                    Durability::Full => {
+                        bare.swap(&key, None, &PENDING);
+                        bare.sync();
+                    }
+                    _ => assert!(bare.db.get(&key).unwrap().is_none()),
+                },
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn losing_claim(c: &mut Criterion) {
+    let mut group = c.benchmark_group("losing claim on a live key");
+    let (_folder, store) = store();
+    let request = Request::new("k").durability(Durability::Result).lease(Duration::from_secs(86_400));
+    let held = store.claim(&request).unwrap();
+    group.bench_function("claimdb", |b| b.iter(|| store.claim(&request).unwrap()));
+    drop(held);
+    let map: Mutex<HashMap<String, Instant>> =
+        Mutex::new(HashMap::from([("k".to_owned(), Instant::now() + Duration::from_secs(86_400))]));
+    group.bench_function("floor: a bare map behind a mutex, and a clock reading", |b| {
+        b.iter(|| map.lock().unwrap().get("k").map(|deadline| Instant::now() < *deadline));
+    });
+    group.finish();
+}
+
+fn replay(c: &mut Criterion) {
+    const KEYS: u64 = 10_000;
+    let mut group = c.benchmark_group("replay");
+    let (_folder, store) = store();
+    let bare = Bare::open();
+    let mut keys = Keys::new(1);
+    for _ in 0..KEYS {
+        let key = keys.fresh();
+        let request = Request::new(&key).durability(Durability::Relaxed);
+        store.claim(request).unwrap().granted().unwrap().complete_bytes(VALUE).unwrap();
+        bare.swap(&key, None, &VALUE);
+    }
+    let again = || {
+        let (mut keys, mut count) = (Keys::new(1), 0);
+        move || {
+            count = (count + 1) % KEYS;
+            if count == 1 {
+                keys = Keys::new(1);
+            }
+            keys.fresh()
+        }
+    };
+    group.bench_function("claimdb", |b| {
+        b.iter_batched(again(), |key| store.claim(key).unwrap().settled(), BatchSize::SmallInput);
+    });
+    group.bench_function("floor: bare sled, get", |b| {
+        b.iter_batched(again(), |key| bare.db.get(&key).unwrap(), BatchSize::SmallInput);
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = micro;
+    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(3)).without_plots();
+    targets = claim_and_complete, claim, losing_claim, replay
+}
+
+fn main() {
+    let trial = std::env::args().any(|argument| argument == "--test");
+    micro();
+    Criterion::default().configure_from_args().final_summary();
+    throughput::run(trial);
+}

@@ -17,8 +17,10 @@
 //! told. Only the front waits for the holder's deadline, so an expiry wakes one. A newcomer may get the key ahead
 //! of a waiter that was just woken; the waiter then keeps its place in the queue.
 
+mod place;
 mod table;
 mod waiters;
 
-pub(crate) use table::{Admitted, Mark, Place, Refusal, Table};
+pub(crate) use place::Place;
+pub(crate) use table::{Admitted, Mark, Refusal, Table};
 pub(crate) use waiters::Waiting;

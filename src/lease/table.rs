@@ -1,5 +1,6 @@
-//! The table itself: shards, entries, and the guards that own what is in them.
+//! The table itself: shards and entries.
 
+use super::place::Place;
 use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
@@ -10,32 +11,31 @@ use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The places, marks and waiters of all keys that have any.
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     seed: HashSeed,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 #[derive(Debug)]
-struct Shard {
-    entries: HashMap<Arc<[u8]>, Entry, HashSeed>,
+pub(super) struct Shard {
+    pub(super) entries: HashMap<Arc<[u8]>, Entry, HashSeed>,
     /// Numbers places and marks, so that each is removed only by its own (rule 12).
     next_id: u64,
     /// Set by `close`; nothing is admitted, renewed or marked any more.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
-    place: Option<(u64, Holder)>,
+pub(super) struct Entry {
+    pub(super) place: Option<(u64, Holder)>,
     marks: Vec<(u64, Holder)>,
-    waiters: Queue,
+    pub(super) waiters: Queue,
     /// A pending record's token that was stored and never granted: it costs no attempt (rule 15).
-    never_granted: Option<Token>,
+    pub(super) never_granted: Option<Token>,
 }
 
 impl Entry {
@@ -53,7 +53,7 @@ impl Entry {
             && self.never_granted.is_none()
     }
 
-    fn has_place(&self, id: u64) -> bool {
+    pub(super) fn has_place(&self, id: u64) -> bool {
         self.place.as_ref().is_some_and(|(held, _)| *held == id)
     }
 }
@@ -65,7 +65,7 @@ impl Shard {
     }
 
     /// Removes the entry of `key` if nothing needs it any more.
-    fn tidy(&mut self, key: &[u8]) {
+    pub(super) fn tidy(&mut self, key: &[u8]) {
         if self.entries.get(key).is_some_and(Entry::is_idle) {
             self.entries.remove(key);
         }
@@ -108,7 +108,7 @@ impl Table {
         Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed: hash_seed(), clock }
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+    pub(super) fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
         // The upper half: the map inside uses the lower bits of a hash of its own.
         let hash = self.seed.hash_one(key) >> 32;
         &self.shards[usize::try_from(hash).unwrap_or(0) % self.shards.len()]
@@ -165,7 +165,7 @@ impl Table {
                 let holder = Holder { token: None, attempt: 0, purpose, since: now, deadline: None };
                 entry.place = Some((id, holder));
                 let never_granted = entry.never_granted.take();
-                let place = Place { table: Arc::clone(self), key: Arc::clone(key), id, never_granted };
+                let place = Place::new(self, key, id, never_granted);
                 Admitted::Place { place, ended }
             }
             Admission::InFlight(holder) => {
@@ -207,7 +207,7 @@ impl Table {
         }
         let id = shard.id();
         let entry = shard.entries.entry(Arc::clone(key)).or_default();
-        if only_with_place && !place.is_some_and(|place| entry.has_place(place.id)) {
+        if only_with_place && !place.is_some_and(|place| entry.has_place(place.id())) {
             let by = entry.place.as_ref().and_then(|(_, holder)| holder.token);
             shard.tidy(key);
             return Err(Refusal::Lost { by });
@@ -287,7 +287,7 @@ pub(crate) struct Occupancy {
     pub(crate) waiters: usize,
 }
 
-fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
+pub(super) fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
     for signal in signals {
         signal.notify();
     }
@@ -305,102 +305,5 @@ impl Mark {
     /// Tells that the write leaves nothing to be told, but the key free.
     pub(crate) fn frees(&mut self) {
         self.frees = true;
-    }
-}
-
-/// The right to a key. Dropping it, also by unwinding, ends it and wakes the next; it does no I/O.
-#[derive(Debug)]
-pub(crate) struct Place {
-    table: Arc<Table>,
-    key: Arc<[u8]>,
-    id: u64,
-    /// Given back to the entry when this place ends without a grant.
-    never_granted: Option<Token>,
-}
-
-impl Place {
-    /// The token of a pending record that was stored and never granted: taking it over costs no attempt.
-    pub(crate) fn never_granted(&self) -> Option<Token> {
-        self.never_granted
-    }
-
-    /// Tells that `token`, though stored, will not be granted by this place; `None` that there is no such token
-    /// any more.
-    pub(crate) fn set_never_granted(&mut self, token: Option<Token>) {
-        self.never_granted = token;
-    }
-
-    /// Makes this the place of a granted claim, whose lease starts now (rule 15).
-    pub(crate) fn grant(&mut self, granted: Holder) -> Result<(), Refusal> {
-        self.change(|holder, _| {
-            *holder = granted;
-            Ok(())
-        })?;
-        self.never_granted = None;
-        Ok(())
-    }
-
-    /// Gives the claim a new deadline, `lease` from now, unless the old one has passed.
-    pub(crate) fn renew(&self, lease: Duration) -> Result<(), Refusal> {
-        self.change(|holder, now| {
-            if holder.deadline.is_some_and(|deadline| expired(now, deadline)) {
-                return Err(Refusal::Expired);
-            }
-            holder.deadline = Some(now.after(lease));
-            Ok(())
-        })
-    }
-
-    /// When the lease ends, or why it has.
-    pub(crate) fn deadline(&self) -> Result<Option<Moment>, Refusal> {
-        let shard = self.table.shard(&self.key).lock();
-        if shard.closed {
-            return Err(Refusal::Closed);
-        }
-        match shard.entries.get(&self.key).and_then(|entry| entry.place.as_ref()) {
-            Some((id, holder)) if *id == self.id => Ok(holder.deadline),
-            other => Err(Refusal::Lost { by: other.and_then(|(_, holder)| holder.token) }),
-        }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Holder, Moment) -> Result<(), Refusal>) -> Result<(), Refusal> {
-        let now = self.table.clock.now();
-        let front = {
-            let mut shard = self.table.shard(&self.key).lock();
-            if shard.closed {
-                return Err(Refusal::Closed);
-            }
-            let entry = shard.entries.get_mut(&self.key);
-            let Some(entry) = entry else { return Err(Refusal::Lost { by: None }) };
-            match &mut entry.place {
-                Some((id, holder)) if *id == self.id => change(holder, now)?,
-                other => {
-                    let by = other.as_ref().and_then(|(_, holder)| holder.token);
-                    return Err(Refusal::Lost { by });
-                }
-            }
-            entry.waiters.front()
-        };
-        // The front waits for the deadline, which has changed.
-        raise(front);
-        Ok(())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let front = {
-            let mut shard = self.table.shard(&self.key).lock();
-            let Some(entry) = shard.entries.get_mut(&self.key) else { return };
-            if !entry.has_place(self.id) {
-                return;
-            }
-            entry.place = None;
-            entry.never_granted = self.never_granted;
-            let front = entry.waiters.front();
-            shard.tidy(&self.key);
-            front
-        };
-        raise(front);
     }
 }

@@ -1,16 +1,17 @@
-//! Asking for a key, and the guard of a granted claim.
+//! Asking for a key.
 
+use super::Inner;
+use super::guard::Claim;
 use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
-use super::request::{Request, Resolved, check_lease};
-use super::{Inner, settle};
+use super::request::{Request, Resolved};
 use crate::backend::{Commit, Engine, Swap};
 use crate::clock::{Moment, expired};
-use crate::error::{ClaimError, Fault, InvalidSetting, StorageError};
+use crate::error::{ClaimError, Fault, StorageError};
 use crate::key::Key;
-use crate::lease::{Admitted, Place, Refusal, Waiting};
+use crate::lease::{Admitted, Place, Waiting};
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
-use crate::record::{Durability, Previous, Record, State};
+use crate::record::{Durability, Record, State};
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,124 +290,4 @@ fn in_flight(holder: &Holder, now: Moment) -> InFlight {
         age: now.since(holder.since),
         remaining: holder.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
     }
-}
-
-/// The exclusive right to do a key's work, until it is settled or its lease runs out.
-///
-/// Settle it with [`complete`](Claim::complete), [`fail`](Claim::fail), [`omit`](Claim::omit) or
-/// [`release`](Claim::release). Dropping it, also by unwinding, ends it at once: the next claimant is granted the
-/// key as the next attempt. Dropping never blocks, does no I/O and does not panic.
-///
-/// A claim whose lease has run out may still settle as long as nobody else was granted the key. After that it is
-/// *lost*: everything it tries is refused and changes nothing.
-#[derive(Debug)]
-#[must_use = "a claim that is dropped ends at once"]
-pub struct Claim {
-    pub(super) store: Arc<Inner>,
-    pub(super) key: Key,
-    /// The pending record, whether or not it was stored.
-    pub(super) record: Box<Record>,
-    since: Moment,
-    /// Its bytes in the store; `None` if the claim is kept in memory alone.
-    pub(super) stored: Option<Vec<u8>>,
-    /// `None` once a settling write of this claim has been swapped in.
-    pub(super) place: Option<Place>,
-}
-
-impl Claim {
-    /// The key.
-    #[must_use]
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// What memory says of this claim while it settles.
-    pub(super) fn settling(&self) -> Holder {
-        Holder {
-            token: Some(self.record.token),
-            attempt: self.record.attempt,
-            purpose: Purpose::Work(self.record.fingerprint),
-            since: self.since,
-            deadline: None,
-        }
-    }
-
-    /// The fencing token. Hand it to what the work changes, and let that refuse older ones.
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.record.token
-    }
-
-    /// Which attempt at this key's work it is, from 1. Exact for claims with [`Durability::Full`], else at least
-    /// this many.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.record.attempt
-    }
-
-    /// The attempt before, which ended without settling and may have acted.
-    #[must_use]
-    pub fn previous(&self) -> Option<Previous> {
-        match self.record.state {
-            State::Pending { previous, .. } => previous,
-            State::Interrupted { .. } | State::Settled { .. } => None,
-        }
-    }
-
-    /// The rest of the lease; zero once it has run out or the claim was lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        let deadline = self.place.as_ref().and_then(|place| place.deadline().ok()).flatten();
-        deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
-    }
-
-    /// Starts the lease anew: `lease` from now, which may also be sooner than it would have ended.
-    ///
-    /// # Errors
-    /// [`ExpiredLease`] once the lease has run out or the claim was lost; nothing is changed then. A lease out of
-    /// bounds is refused as well.
-    pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
-        let key = self.key.label();
-        check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
-        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
-        place.renew(lease).map_err(|refusal| match refusal {
-            Refusal::Expired => ExpiredLease::Expired { key },
-            Refusal::Lost { by } => ExpiredLease::Lost { key, by },
-            Refusal::Closed => ExpiredLease::Closed { key },
-        })
-    }
-}
-
-/// A lease could not be renewed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExpiredLease {
-    /// It ran out. The claim may still settle, unless another is granted the key first.
-    #[error("renewing the lease of {key}: it has run out, which is final; settle now or stop")]
-    Expired {
-        /// Stands for the key.
-        key: crate::key::KeyLabel,
-    },
-    /// Another has taken the key.
-    #[error("renewing the lease of {key}: another claim has taken the key ({}); stop the work", settle::current(*by))]
-    Lost {
-        /// Stands for the key.
-        key: crate::key::KeyLabel,
-        /// The token of that claim, once it has one.
-        by: Option<Token>,
-    },
-    /// The store was closed, which ends all its claims.
-    #[error("renewing the lease of {key}: the store is closed, which ended the claim; stop the work")]
-    Closed {
-        /// Stands for the key.
-        key: crate::key::KeyLabel,
-    },
-    /// The lease asked for is out of bounds.
-    #[error("renewing the lease of {key}: {source}")]
-    Invalid {
-        /// Stands for the key.
-        key: crate::key::KeyLabel,
-        /// What is wrong with it.
-        source: InvalidSetting,
-    },
 }

@@ -1,26 +1,29 @@
 //! The store: where decisions, leases, group commit and a backend come together.
 //!
-//! `claim` asks and takes, `settle` ends what was taken, `read` looks from outside, `run` is the whole dance in one
-//! call, `builder` opens. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
+//! `claim` asks and takes, `guard` is what was taken, `settle` ends it, `read` looks from outside, `run` is the whole
+//! dance in one call, `builder` opens. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
 //! take the place, swap the record, sync, tell.
 
 mod builder;
 mod claim;
 mod engine;
+mod guard;
+mod marked;
 mod outcome;
 mod read;
 mod request;
 mod run;
 mod settle;
+mod settle_error;
 mod tokens;
 
 pub use builder::Builder;
-pub use claim::{Claim, ExpiredLease};
+pub use guard::{Claim, ExpiredLease};
 pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
 pub use read::{Resolution, Scan, Stats};
 pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
-pub use settle::{AlreadySettled, Lost, Retry, RetryCause, SettleError};
+pub use settle_error::{AlreadySettled, Lost, Retry, RetryCause, SettleError};
 
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -35,15 +38,15 @@ use crate::sync::{Break, Counter};
 use crate::token::Tokens;
 use builder::Settings;
 use engine::EngineCell;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// An open store. Cheap to clone; clones share it, and it stays open until the last clone and the last claim of it
 /// are gone or it is [closed](Store::close).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     table: Arc<Table>,
     commit: Arc<GroupCommit<Mark>>,
@@ -196,6 +199,19 @@ impl Inner {
 
     fn limit(&self) -> Duration {
         self.settings.sync_limit
+    }
+}
+
+impl fmt::Debug for Inner {
+    /// Shows nothing of what it holds: keys and values do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("poisoned", &self.commit.poisoned()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a claim answers.
 
-use super::claim::Claim;
+use super::guard::Claim;
 use crate::clock::WallTime;
 use crate::key::KeyLabel;
-use crate::record::{EndedBy, Kept, Omission, Record, State};
+use crate::record::{EndedBy, Hidden, Kept, Omission, Record, State};
 use crate::token::Token;
 use crate::value::{self, DecodeError};
 use serde::de::DeserializeOwned;
@@ -239,7 +239,7 @@ impl Mismatched {
 }
 
 /// A key whose holder ended without settling, and which nobody may run again unasked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Interrupted {
     token: Token,
     attempt: u32,
@@ -276,5 +276,17 @@ impl Interrupted {
     #[must_use]
     pub fn checkpoint(&self) -> Option<&[u8]> {
         self.checkpoint.as_deref()
+    }
+}
+
+impl fmt::Debug for Interrupted {
+    /// Shows the checkpoint's length, not the content: it does not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupted")
+            .field("token", &self.token)
+            .field("attempt", &self.attempt)
+            .field("ended_by", &self.ended_by)
+            .field("checkpoint", &self.checkpoint.as_deref().map(Hidden))
+            .finish()
     }
 }

@@ -8,8 +8,8 @@ use crate::clock::expired;
 use crate::error::{AdminError, Fault};
 use crate::key::Key;
 use crate::lease::{Admitted, Place};
-use crate::protocol::decide::{self, Removal};
 use crate::protocol::Purpose;
+use crate::protocol::decide::{self, Removal};
 use crate::record::{Kept, Record};
 use crate::token::Token;
 use crate::value;
@@ -157,15 +157,15 @@ fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> AdminError + 
 impl Inner {
     fn get(&self, key: &Key) -> Result<Option<Settled>, Fault> {
         self.check_process()?;
-        match self.read(key)? {
-            Some(Seen { record: Some(record), .. }) if !self.is_forgotten(&record) => self.settled(record),
-            _ => Ok(None),
-        }
+        let Some(Seen { record: Some(record), .. }) = self.read(key)? else { return Ok(None) };
+        decide::check_token(&record, self.tokens.ceiling())?;
+        if self.is_forgotten(&record) { Ok(None) } else { self.settled(record) }
     }
 
     /// What a scan tells of bytes that it has read.
     fn scanned(&self, key: &Key, bytes: &[u8]) -> Result<Option<Settled>, Fault> {
         let record = Record::decode(bytes)?;
+        decide::check_token(&record, self.tokens.ceiling())?;
         if self.is_unsynced(key)? || self.is_forgotten(&record) {
             return Ok(None);
         }
@@ -203,27 +203,31 @@ impl Inner {
     ) -> Result<bool, Fault> {
         self.check_writable()?;
         let engine = self.engine.get()?;
-        let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
         let mut seen = engine.read(key.encoded())?;
-        loop {
+        let marked = loop {
             let record = seen.as_deref().map(Record::decode).transpose()?;
-            let Some(new) = next(record.as_ref()) else {
-                marked.clear();
-                return Ok(false);
-            };
+            if let Some(record) = &record {
+                decide::check_token(record, self.tokens.ceiling())?;
+            }
+            let Some(new) = next(record.as_ref()) else { return Ok(false) };
             let new = new.map(|record| record.encode());
+            // The mark goes on before the swap (rule 1), and not before it is certain that there will be one.
+            let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
             if new.is_none() {
                 marked.frees();
             }
             match self.swap(&*engine, key, seen.as_deref(), new.as_deref()) {
-                Ok(Swap::Done) => break,
-                Ok(Swap::Refused { current }) => seen = current,
+                Ok(Swap::Done) => break marked,
+                Ok(Swap::Refused { current }) => {
+                    marked.clear();
+                    seen = current;
+                }
                 Err(error) => match engine.read(key.encoded()) {
-                    Ok(found) if found == new => break,
+                    Ok(found) if found == new => break marked,
                     _ => return Err(error.into()),
                 },
             }
-        }
+        };
         place.set_never_granted(None); // the record that it spoke of is gone
         drop(place);
         let ticket = marked.returned()?;

@@ -1,8 +1,8 @@
 //! The whole dance in one call.
 
-use super::claim::Claim;
+use super::guard::Claim;
 use super::outcome::{InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
-use super::settle::{RetryCause, SettleError};
+use super::settle_error::{RetryCause, SettleError};
 use super::{Request, Store};
 use crate::error::ClaimError;
 use crate::record::Omission;

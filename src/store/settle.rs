@@ -1,20 +1,18 @@
 //! Ending a claim: complete, fail, omit, release.
 
-use super::claim::Claim;
+use super::guard::Claim;
+use super::marked::{MarkRefused, Marked};
+use super::settle_error::{AlreadySettled, Lost, RetryCause, SettleError};
 use super::{Inner, Store};
 use crate::backend::Swap;
 use crate::commit::Ticket;
 use crate::error::Fault;
-use crate::key::{Key, KeyLabel};
-use crate::lease::{Mark, Refusal};
-use crate::protocol::Holder;
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission, Record};
 use crate::sync::Break;
 use crate::token::Token;
-use crate::value::{self, EncodeError};
+use crate::value;
 use serde::Serialize;
-use std::fmt;
 use std::sync::Arc;
 
 impl Claim {
@@ -217,21 +215,6 @@ impl Inner {
         Ok(None)
     }
 
-    /// Puts an unsynced mark on `key` for a write of `holder`.
-    pub(super) fn mark(
-        &self,
-        key: &Key,
-        holder: Holder,
-        place: Option<&crate::lease::Place>,
-        only_with_place: bool,
-    ) -> Result<Marked<'_>, MarkRefused> {
-        match self.table.mark(key.encoded(), holder, place, only_with_place) {
-            Ok(mark) => Ok(Marked { store: self, mark: Some(mark) }),
-            Err(Refusal::Lost { by }) => Err(MarkRefused::Lost { by }),
-            Err(Refusal::Closed | Refusal::Expired) => Err(MarkRefused::Closed),
-        }
-    }
-
     fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, RetryCause> {
         let bytes = value::encode(value).map_err(RetryCause::NotEncodable)?;
         self.check_size(bytes.len())?;
@@ -261,12 +244,6 @@ fn refused(marked: Option<Marked<'_>>, failure: Failure) -> Failure {
     failure
 }
 
-/// Why no mark was put.
-pub(super) enum MarkRefused {
-    Lost { by: Option<Token> },
-    Closed,
-}
-
 impl From<MarkRefused> for Failure {
     fn from(refused: MarkRefused) -> Self {
         match refused {
@@ -274,153 +251,4 @@ impl From<MarkRefused> for Failure {
             MarkRefused::Closed => Self::Fault(Fault::Closed),
         }
     }
-}
-
-/// An unsynced mark on a key, while its write is under way.
-///
-/// However the writer ends, an error or a panic included, the mark is handed to the sync that covers the write;
-/// only a write that was refused clears it at once.
-#[derive(Debug)]
-pub(super) struct Marked<'a> {
-    store: &'a Inner,
-    mark: Option<Mark>,
-}
-
-impl Marked<'_> {
-    /// The write has returned: its mark stands until a sync that begins from now on has ended.
-    pub(super) fn returned(mut self) -> Result<Ticket, Fault> {
-        self.store.commit.ticket(self.mark.take())
-    }
-
-    /// The write leaves the key free: the one who has waited longest gets it.
-    pub(super) fn frees(&mut self) {
-        if let Some(mark) = &mut self.mark {
-            mark.frees();
-        }
-    }
-
-    /// The write was refused, or is not to be synced.
-    pub(super) fn clear(mut self) {
-        if let Some(mark) = self.mark.take() {
-            self.store.table.unmark(&mark);
-        }
-    }
-}
-
-impl Drop for Marked<'_> {
-    fn drop(&mut self) {
-        if let Some(mark) = self.mark.take() {
-            // While poisoned or closed there is no such sync, and the mark stands for ever: nobody may tell.
-            let _ = self.store.commit.ticket(Some(mark));
-        }
-    }
-}
-
-/// A claim could not be settled.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettleError {
-    /// The claim is no longer current; nothing was changed, and what its work did must be judged by its token.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// This claim has already settled its key in another way, which stands.
-    #[error(transparent)]
-    AlreadySettled(#[from] AlreadySettled),
-    /// It is not known to be settled; the claim comes back, to be tried again under the same token.
-    #[error(transparent)]
-    Retry(#[from] Box<Retry>),
-}
-
-impl SettleError {
-    fn retry(claim: Claim, cause: RetryCause) -> Self {
-        Self::Retry(Box::new(Retry { claim, cause }))
-    }
-
-    /// The claim, if it comes back.
-    #[must_use]
-    pub fn into_claim(self) -> Option<Claim> {
-        match self {
-            Self::Retry(retry) => Some(retry.claim),
-            _ => None,
-        }
-    }
-}
-
-/// A claim that is no longer current.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("settling {key} with token {token}: the claim was lost ({}); nothing was changed", current(*by))]
-pub struct Lost {
-    key: KeyLabel,
-    token: Token,
-    by: Option<Token>,
-}
-
-impl Lost {
-    /// The token of the claim that was lost.
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.token
-    }
-
-    /// The token of the one that has the key now, or settled it; `None` if it has none or the record is gone.
-    #[must_use]
-    pub fn by(&self) -> Option<Token> {
-        self.by
-    }
-}
-
-/// For messages: by which token a claim was lost.
-pub(super) fn current(token: Option<Token>) -> String {
-    token.map_or_else(|| "it ended or was removed".to_owned(), |token| format!("token {token} is current"))
-}
-
-/// This claim has settled its key before, in another way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "settling {key} with token {token}: this claim has already settled it in another way, which stands; read it \
-     with Store::get"
-)]
-pub struct AlreadySettled {
-    key: KeyLabel,
-    token: Token,
-}
-
-/// A claim that is not known to be settled.
-#[derive(thiserror::Error)]
-#[error("settling {} with token {}: {cause}", claim.key().label(), claim.token())]
-pub struct Retry {
-    /// The claim. Settling it again confirms what is stored, or errs and says so.
-    pub claim: Claim,
-    /// Why.
-    #[source]
-    pub cause: RetryCause,
-}
-
-impl fmt::Debug for Retry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retry").field("token", &self.claim.token()).field("cause", &self.cause).finish()
-    }
-}
-
-/// Why a claim is not known to be settled.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum RetryCause {
-    /// The encoded value is larger than the store's limit; nothing was changed.
-    #[error(
-        "the encoded value has {length} bytes, and the store takes {limit}; store less, raise \
-         Builder::value_limit, or settle with Claim::omit"
-    )]
-    TooLarge {
-        /// Its length.
-        length: usize,
-        /// The store's limit.
-        limit: usize,
-    },
-    /// The value could not be encoded; nothing was changed.
-    #[error("{0}; settle with Claim::omit")]
-    NotEncodable(#[source] EncodeError),
-    /// It went wrong underneath.
-    #[error(transparent)]
-    Fault(Fault),
 }

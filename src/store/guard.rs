@@ -1,0 +1,146 @@
+//! The guard of a granted claim. How it ends is in `settle`.
+
+use super::Inner;
+use super::request::check_lease;
+use super::settle_error::current;
+use crate::clock::Moment;
+use crate::error::InvalidSetting;
+use crate::key::{Key, KeyLabel};
+use crate::lease::{Place, Refusal};
+use crate::protocol::{Holder, Purpose};
+#[cfg(doc)]
+use crate::record::Durability;
+use crate::record::{Previous, Record, State};
+use crate::token::Token;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The exclusive right to do a key's work, until it is settled or its lease runs out.
+///
+/// Settle it with [`complete`](Claim::complete), [`fail`](Claim::fail), [`omit`](Claim::omit) or
+/// [`release`](Claim::release). Dropping it, also by unwinding, ends it at once: the next claimant is granted the
+/// key as the next attempt. Dropping never blocks, does no I/O and does not panic.
+///
+/// A claim whose lease has run out may still settle as long as nobody else was granted the key. After that it is
+/// *lost*: everything it tries is refused and changes nothing.
+#[must_use = "a claim that is dropped ends at once"]
+pub struct Claim {
+    pub(super) store: Arc<Inner>,
+    pub(super) key: Key,
+    /// The pending record, whether or not it was stored.
+    pub(super) record: Box<Record>,
+    pub(super) since: Moment,
+    /// Its bytes in the store; `None` if the claim is kept in memory alone.
+    pub(super) stored: Option<Vec<u8>>,
+    /// `None` once a settling write of this claim has been swapped in.
+    pub(super) place: Option<Place>,
+}
+
+impl Claim {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What memory says of this claim while it settles.
+    pub(super) fn settling(&self) -> Holder {
+        Holder {
+            token: Some(self.record.token),
+            attempt: self.record.attempt,
+            purpose: Purpose::Work(self.record.fingerprint),
+            since: self.since,
+            deadline: None,
+        }
+    }
+
+    /// The fencing token. Hand it to what the work changes, and let that refuse older ones.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.record.token
+    }
+
+    /// Which attempt at this key's work it is, from 1. Exact for claims with [`Durability::Full`], else at least
+    /// this many.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.record.attempt
+    }
+
+    /// The attempt before, which ended without settling and may have acted.
+    #[must_use]
+    pub fn previous(&self) -> Option<Previous> {
+        match self.record.state {
+            State::Pending { previous, .. } => previous,
+            State::Interrupted { .. } | State::Settled { .. } => None,
+        }
+    }
+
+    /// The rest of the lease; zero once it has run out or the claim was lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let deadline = self.place.as_ref().and_then(|place| place.deadline().ok()).flatten();
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
+    }
+
+    /// Starts the lease anew: `lease` from now, which may also be sooner than it would have ended.
+    ///
+    /// # Errors
+    /// [`ExpiredLease`] once the lease has run out or the claim was lost; nothing is changed then. A lease out of
+    /// bounds is refused as well.
+    pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
+        let key = self.key.label();
+        check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
+        place.renew(lease).map_err(|refusal| match refusal {
+            Refusal::Expired => ExpiredLease::Expired { key },
+            Refusal::Lost { by } => ExpiredLease::Lost { key, by },
+            Refusal::Closed => ExpiredLease::Closed { key },
+        })
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("key", &self.key)
+            .field("token", &self.token())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease could not be renewed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExpiredLease {
+    /// It ran out. The claim may still settle, unless another is granted the key first.
+    #[error("renewing the lease of {key}: it has run out, which is final; settle now or stop")]
+    Expired {
+        /// Stands for the key.
+        key: KeyLabel,
+    },
+    /// Another has taken the key.
+    #[error("renewing the lease of {key}: another claim has taken the key ({}); stop the work", current(*by))]
+    Lost {
+        /// Stands for the key.
+        key: KeyLabel,
+        /// The token of that claim, once it has one.
+        by: Option<Token>,
+    },
+    /// The store was closed, which ends all its claims.
+    #[error("renewing the lease of {key}: the store is closed, which ended the claim; stop the work")]
+    Closed {
+        /// Stands for the key.
+        key: KeyLabel,
+    },
+    /// The lease asked for is out of bounds.
+    #[error("renewing the lease of {key}: {source}")]
+    Invalid {
+        /// Stands for the key.
+        key: KeyLabel,
+        /// What is wrong with it.
+        source: InvalidSetting,
+    },
+}

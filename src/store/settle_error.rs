@@ -1,0 +1,117 @@
+//! Why a claim could not be settled.
+
+use super::guard::Claim;
+use crate::error::Fault;
+use crate::key::KeyLabel;
+use crate::token::Token;
+use crate::value::EncodeError;
+use std::fmt;
+
+/// A claim could not be settled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// The claim is no longer current; nothing was changed, and what its work did must be judged by its token.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// This claim has already settled its key in another way, which stands.
+    #[error(transparent)]
+    AlreadySettled(#[from] AlreadySettled),
+    /// It is not known to be settled; the claim comes back, to be tried again under the same token.
+    #[error(transparent)]
+    Retry(#[from] Box<Retry>),
+}
+
+impl SettleError {
+    pub(super) fn retry(claim: Claim, cause: RetryCause) -> Self {
+        Self::Retry(Box::new(Retry { claim, cause }))
+    }
+
+    /// The claim, if it comes back.
+    #[must_use]
+    pub fn into_claim(self) -> Option<Claim> {
+        match self {
+            Self::Retry(retry) => Some(retry.claim),
+            _ => None,
+        }
+    }
+}
+
+/// A claim that is no longer current.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("settling {key} with token {token}: the claim was lost ({}); nothing was changed", current(*by))]
+pub struct Lost {
+    pub(super) key: KeyLabel,
+    pub(super) token: Token,
+    pub(super) by: Option<Token>,
+}
+
+impl Lost {
+    /// The token of the claim that was lost.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The token of the one that has the key now, or settled it; `None` if it has none or the record is gone.
+    #[must_use]
+    pub fn by(&self) -> Option<Token> {
+        self.by
+    }
+}
+
+/// For messages: by which token a claim was lost.
+pub(super) fn current(token: Option<Token>) -> String {
+    token.map_or_else(|| "it ended or was removed".to_owned(), |token| format!("token {token} is current"))
+}
+
+/// This claim has settled its key before, in another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "settling {key} with token {token}: this claim has already settled it in another way, which stands; read it \
+     with Store::get"
+)]
+pub struct AlreadySettled {
+    pub(super) key: KeyLabel,
+    pub(super) token: Token,
+}
+
+/// A claim that is not known to be settled.
+#[derive(thiserror::Error)]
+#[error("settling {} with token {}: {cause}", claim.key().label(), claim.token())]
+pub struct Retry {
+    /// The claim. Settling it again confirms what is stored, or errs and says so.
+    pub claim: Claim,
+    /// Why.
+    #[source]
+    pub cause: RetryCause,
+}
+
+impl fmt::Debug for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retry").field("token", &self.claim.token()).field("cause", &self.cause).finish()
+    }
+}
+
+/// Why a claim is not known to be settled.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RetryCause {
+    /// The encoded value is larger than the store's limit; nothing was changed.
+    #[error(
+        "the encoded value has {length} bytes, and the store takes {limit}; store less, raise \
+         Builder::value_limit, or settle with Claim::omit"
+    )]
+    TooLarge {
+        /// Its length.
+        length: usize,
+        /// The store's limit.
+        limit: usize,
+    },
+    /// The value could not be encoded; nothing was changed.
+    #[error("{0}; settle with Claim::omit")]
+    NotEncodable(#[source] EncodeError),
+    /// It went wrong underneath.
+    #[error(transparent)]
+    Fault(Fault),
+}

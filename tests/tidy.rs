@@ -1,0 +1,166 @@
+//! The house rules that no compiler holds: floors, file sizes, and tests that do not sleep.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The floors of `docs/architecture.md`: a module may name only modules of lower floors, or itself.
+const FLOORS: [(&str, u8); 15] = [
+    ("sync", 0),
+    ("clock", 0),
+    ("key", 1),
+    ("fingerprint", 1),
+    ("token", 1),
+    ("value", 1),
+    ("error", 1),
+    ("record", 2),
+    ("protocol", 3),
+    ("backend", 3),
+    ("lease", 4),
+    ("commit", 4),
+    ("store", 5),
+    ("http", 6),
+    ("bin", 6),
+];
+/// On these floors modules may name their neighbours; on the others they are siblings that may not.
+const NEIGHBOURLY: [u8; 2] = [0, 1];
+const MAX_LINES: usize = 400;
+/// The harnesses that break things from outside, where a moment must pass in another process.
+const MAY_SLEEP: [&str; 5] = [
+    "tests/kill.rs",
+    "tests/power_cut.rs",
+    "tests/support/child.rs",
+    "tests/support/disk.rs",
+    "tests/support/parent.rs",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.expect("the folder is readable").path();
+            if path.is_dir() {
+                if path.file_name().is_some_and(|name| name != "target") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root()).expect("it lies below").display().to_string();
+                found.push((name, fs::read_to_string(&path).expect("sources are text")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The code of `source` without comments and documentation, which may name what they like.
+fn code(source: &str) -> String {
+    source.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn module_of(file: &str) -> &str {
+    let below = file.strip_prefix("src/").expect("a source file");
+    below.split(['/', '.']).next().expect("split gives one part at least")
+}
+
+/// The modules of the crate that `code` names, through `crate::` paths.
+fn named_modules(code: &str) -> Vec<String> {
+    let mut named = Vec::new();
+    for part in code.split("crate::").skip(1) {
+        let inner = part.strip_prefix('{');
+        let list = match inner {
+            Some(inner) => inner.split('}').next().unwrap_or_default().split(',').collect(),
+            None => vec![part],
+        };
+        for item in list {
+            let name: String =
+                item.trim_start().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            named.push(name);
+        }
+    }
+    named
+}
+
+#[test]
+fn each_file_imports_only_from_floors_below_it() {
+    let floors: BTreeMap<&str, u8> = FLOORS.into();
+    let mut seen = 0;
+    for (file, source) in rust_files("src") {
+        let module = module_of(&file);
+        if module == "lib" {
+            continue;
+        }
+        let floor = *floors.get(module).unwrap_or_else(|| panic!("{file}: {module} is on no floor"));
+        let code: String =
+            code(&source).lines().filter(|line| !line.contains("cfg(doc)")).collect::<Vec<_>>().join("\n");
+        for named in named_modules(&code) {
+            let Some(&other) = floors.get(named.as_str()) else { continue };
+            seen += 1;
+            let neighbour = other == floor && NEIGHBOURLY.contains(&floor);
+            assert!(
+                named == module || other < floor || neighbour,
+                "{file} (floor {floor}) names {named} (floor {other}); a file imports from floors below it"
+            );
+        }
+    }
+    assert!(seen > 50, "only {seen} imports were looked at: the check looks at the wrong thing");
+}
+
+#[test]
+fn the_import_check_sees_what_it_should() {
+    assert_eq!(named_modules("use crate::store::Store;"), ["store"]);
+    assert_eq!(named_modules("use crate::{lease::Table, commit};"), ["lease", "commit"]);
+    assert_eq!(named_modules("fn f() -> crate::error::Fault"), ["error"]);
+    assert_eq!(module_of("src/store/mod.rs"), "store");
+    assert_eq!(module_of("src/key.rs"), "key");
+}
+
+#[test]
+fn no_file_holds_more_than_one_thought() {
+    for folder in ["src", "tests", "benches", "examples", "fuzz"] {
+        for (file, source) in rust_files(folder) {
+            let lines = source.lines().count();
+            assert!(lines <= MAX_LINES, "{file} has {lines} lines; over {MAX_LINES} wants splitting");
+        }
+    }
+}
+
+#[test]
+fn no_test_sleeps_except_in_fault_harnesses() {
+    let this = "tests/tidy.rs";
+    for (file, source) in rust_files("tests").into_iter().chain(rust_files("src")) {
+        let sleeps = code(&source).contains("sleep(");
+        let may = file == this || MAY_SLEEP.contains(&file.as_str());
+        assert!(!sleeps || may, "{file} sleeps; tests move the manual clock");
+    }
+}
+
+#[test]
+fn only_their_one_file_names_locks_clocks_threads_and_seeds() {
+    let only = [
+        ("parking_lot::", "src/sync.rs"),
+        ("std::sync::atomic", "src/sync.rs"),
+        ("loom::", "src/sync.rs"),
+        ("thread::", "src/sync.rs"),
+        ("RandomState", "src/sync.rs"),
+        ("Instant", "src/clock.rs"),
+        ("SystemTime", "src/clock.rs"),
+    ];
+    for (file, source) in rust_files("src") {
+        // The command line is a user of the crate, and starts scoped threads of its own.
+        if file.starts_with("src/bin/") {
+            continue;
+        }
+        for (word, home) in only {
+            let found = code(&source).contains(word);
+            assert!(!found || file == home, "{file} names {word}, which lives in {home}");
+        }
+    }
+}
