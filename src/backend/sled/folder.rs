@@ -77,6 +77,19 @@ impl Folder {
         Ok(Self { path, existed, marked: Mutex::new(existed), _lock: lock })
     }
 
+    /// Whether sled's log is there and has anything in it.
+    pub(super) fn has_log(&self) -> Result<bool, OpenError> {
+        match fs::metadata(self.engine().join("db")) {
+            Ok(found) => Ok(found.len() > 0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => {
+                let place = self.name();
+                let source = StorageError::new("looking at sled's log in", place.clone(), error);
+                Err(OpenError::Storage { place, source })
+            }
+        }
+    }
+
     /// Makes the folder fit for sled: strays away and, unless the last close was clean, every file synced and
     /// dropped from the page cache, which after a failed sync can hold what never reached the disk (rule 7).
     pub(super) fn prepare(&self) -> Result<(), OpenError> {

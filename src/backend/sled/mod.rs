@@ -55,6 +55,11 @@ impl Sled {
 impl Backend for Sled {
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         let folder = Folder::lock(&self.path)?;
+        // Looked at before sled is: it makes a new log where it finds none, and the next opening would believe it.
+        if folder.existed() && !folder.has_log()? {
+            let reason = "it held records, and sled's log is gone or empty".to_owned();
+            return Err(OpenError::Damaged { place: folder.name(), reason });
+        }
         folder.prepare()?;
         let config = ::sled::Config::new()
             .path(folder.engine())
@@ -67,7 +72,8 @@ impl Backend for Sled {
             Ok(Err(error)) => return Err(open_error(place, error)),
             Err(panic) => return Err(OpenError::Damaged { place, reason: panic_text(&*panic) }),
         };
-        if folder.existed() && !db.was_recovered() {
+        // The token ceiling at least has been there since before the folder was marked.
+        if folder.existed() && (!db.was_recovered() || db.is_empty()) {
             let reason = "it held records, and sled finds none".to_owned();
             return Err(OpenError::Damaged { place, reason });
         }
