@@ -15,6 +15,7 @@ use crate::token::Token;
 use crate::value;
 use serde::Serialize;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,10 @@ impl Store {
     ) -> Result<bool, AdminError> {
         const DOING: &str = "resolving";
         let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        let (length, limit) = (resolution.length(), self.0.settings.value_limit);
+        if length > limit {
+            return Err(AdminError::TooLarge { doing: DOING, key: key.label(), length, limit });
+        }
         let wall = self.0.clock.wall();
         self.0.change(DOING, &key, move |record| decide::resolve(record, token, resolution.0.clone(), wall))
     }
@@ -140,6 +145,13 @@ impl Resolution {
     #[must_use]
     pub fn omitted() -> Self {
         Self(Some(Kept::Omitted(crate::record::Omission::OnPurpose)))
+    }
+
+    fn length(&self) -> usize {
+        match &self.0 {
+            Some(Kept::Completed(bytes) | Kept::Failed(bytes)) => bytes.len(),
+            Some(Kept::Omitted(_)) | None => 0,
+        }
     }
 
     /// As never claimed: the work may run again.
@@ -237,7 +249,6 @@ impl Inner {
 }
 
 /// The settled keys of a scope, one by one.
-#[derive(Debug)]
 pub struct Scan {
     store: Store,
     prefix: Vec<u8>,
@@ -276,6 +287,16 @@ impl Scan {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Scan {
+    /// Shows how far it is, not where: keys do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan")
+            .field("ready", &self.page.len())
+            .field("done", &self.done)
+            .finish_non_exhaustive()
     }
 }
 
