@@ -265,7 +265,8 @@ fn a_log_that_was_cut_before_its_first_record_is_damage_each_time() {
         fs::write(&log, &fs::read(&log).unwrap()[..length]).unwrap();
         // sled makes a log of its own of it, which the second opening must not believe.
         for _ in 0..2 {
-            let error = open(folder.path()).expect_err("P8 remembered: an empty store was opened in its place");
+            let error =
+                open(folder.path()).expect_err("P8 remembered: an empty store was opened in its place");
             assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
         }
     }
