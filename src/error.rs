@@ -184,6 +184,20 @@ pub enum AdminError {
         /// Stands for the key.
         key: KeyLabel,
     },
+    /// The encoded value is larger than the store's limit; nothing was changed.
+    #[error(
+        "{doing} {key}: the encoded value has {length} bytes, and the store takes {limit}; store less, or raise Builder::value_limit"
+    )]
+    TooLarge {
+        /// What was tried.
+        doing: &'static str,
+        /// Stands for the key.
+        key: KeyLabel,
+        /// Its length.
+        length: usize,
+        /// The store's limit.
+        limit: usize,
+    },
     /// It went wrong underneath.
     #[error("{doing} {on}: {fault}")]
     Failed {

@@ -64,6 +64,10 @@ impl Default for Mem {
 }
 
 impl Backend for Mem {
+    fn place(&self) -> String {
+        PLACE.to_owned()
+    }
+
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         let mut memory = self.0.lock();
         if memory.open {

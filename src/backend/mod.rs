@@ -28,6 +28,11 @@ use std::ops::ControlFlow;
 
 /// A place where a store's bytes live.
 pub trait Backend: Send + Sync + fmt::Debug {
+    /// What to call the place in messages: the folder's path, or the like.
+    fn place(&self) -> String {
+        format!("{self:?}")
+    }
+
     /// Takes the exclusive right to the place and opens it. Does not wait for another opening to end.
     ///
     /// # Errors

@@ -66,6 +66,8 @@ struct State<M> {
     waiting: VecDeque<(u64, Arc<Signal>)>,
     running_since: Option<Moment>,
     poisoned: Option<Poisoned>,
+    /// Set when the engine was let go; what is not covered by then never will be.
+    closed: bool,
     thread: Thread,
 }
 
@@ -100,6 +102,7 @@ impl<M: Send + 'static> GroupCommit<M> {
                 waiting: VecDeque::new(),
                 running_since: None,
                 poisoned: None,
+                closed: false,
                 thread: Thread::NotStarted,
             }),
             engine: Mutex::new(Some(engine)),
@@ -190,6 +193,9 @@ impl<M: Send + 'static> GroupCommit<M> {
                 }
                 if let Some(poisoned) = &state.poisoned {
                     return Err(poisoned.clone().into());
+                }
+                if state.closed {
+                    return Err(Fault::Closed);
                 }
                 if self.sync_by == SyncBy::Thread || state.running_since.is_some() {
                     if expired(now, deadline) {
@@ -291,10 +297,16 @@ impl<M: Send + 'static> GroupCommit<M> {
         }
     }
 
-    /// Lets the engine go, so that it can be dropped.
+    /// Lets the engine go, so that it can be dropped, and tells those who still wait.
     pub(crate) fn let_go(&self) {
         let engine = self.engine.lock().take();
         drop(engine);
+        let released = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        release(released);
     }
 
     pub(crate) fn stats(&self) -> CommitStats {

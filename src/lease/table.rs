@@ -68,6 +68,11 @@ impl Shard {
     pub(super) fn tidy(&mut self, key: &[u8]) {
         if self.entries.get(key).is_some_and(Entry::is_idle) {
             self.entries.remove(key);
+            // Memory goes back to its base, in steps large enough that each entry pays for its share once.
+            let (length, capacity) = (self.entries.len(), self.entries.capacity());
+            if capacity > 128 && length < capacity / 8 {
+                self.entries.shrink_to(length * 2);
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn wrap(version: u8, payload: &[u8]) -> Vec<u8> {
 pub(super) fn unwrap(framed: &[u8]) -> Result<(u8, &[u8]), Damage> {
     let not_framed = Damage::NotFramed { length: framed.len() };
     let Some((header, payload)) = framed.split_first_chunk::<HEADER>() else { return Err(not_framed) };
-    let [m0, m1, version, _, l0, l1, l2, l3, c0, c1, c2, c3] = *header;
+    let [m0, m1, version, reserved, l0, l1, l2, l3, c0, c1, c2, c3] = *header;
     if [m0, m1] != MAGIC {
         return Err(not_framed);
     }
@@ -45,6 +45,12 @@ pub(super) fn unwrap(framed: &[u8]) -> Result<(u8, &[u8]), Damage> {
     let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(&header[2..8], payload));
     if expected != found {
         return Err(Damage::WrongChecksum { expected, found });
+    }
+    // What it may come to mean is not to be passed over.
+    if reserved != 0 {
+        return Err(Damage::Content {
+            reason: format!("byte 3 of its header is {reserved} and should be 0"),
+        });
     }
     Ok((version, payload))
 }

@@ -185,13 +185,13 @@ impl Builder {
 
     /// Raises the token ceiling for this opening, and makes that and all else durable (rules 6 and 8).
     fn seal_opening(&self, engine: &dyn Engine) -> Result<Tokens, OpenError> {
-        let storage = |source| OpenError::Storage { place: "with its token ceiling".to_owned(), source };
-        let damaged =
-            |reason: String| OpenError::Damaged { place: "with its token ceiling".to_owned(), reason };
+        let storage = |source| OpenError::Storage { place: self.backend.place(), source };
+        let damaged = |reason: String| OpenError::Damaged { place: self.backend.place(), reason };
         let key = ceiling_key();
         let found = engine.read(&key).map_err(storage)?;
         let ceiling = match &found {
-            Some(bytes) => record::decode_ceiling(bytes).map_err(|damage| damaged(damage.to_string()))?,
+            Some(bytes) => record::decode_ceiling(bytes)
+                .map_err(|damage| damaged(format!("its token ceiling: {damage}")))?,
             None if has_records(engine).map_err(storage)? => {
                 return Err(damaged("it holds records and no token ceiling".to_owned()));
             }

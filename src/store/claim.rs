@@ -52,7 +52,6 @@ impl Inner {
     }
 
     fn attempt(self: &Arc<Self>, request: &Resolved, waiting: Option<&Waiting<'_>>) -> Result<Step, Fault> {
-        self.check_process()?;
         let key = &request.key;
         // Memory alone refuses most losers.
         match self.table.look(key.encoded(), Purpose::Work(request.fingerprint)).map_err(|_| Fault::Closed)? {

@@ -53,6 +53,10 @@ impl Sled {
 }
 
 impl Backend for Sled {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         let folder = Folder::lock(&self.path)?;
         // Looked at before sled is: it makes a new log where it finds none, and the next opening would believe it.
