@@ -204,6 +204,13 @@ fn a_token_that_was_never_handed_out_is_damage() {
 }
 
 #[test]
+fn the_token_ceiling_is_the_documented_bytes() {
+    // The clock's seconds shifted by 20 bits, and a block of tokens above that.
+    let ceiling = (1_735_689_600_u64 << 20) + (1 << 20);
+    assert_eq!(place().stored(CEILING), [(CEILING.to_vec(), framed(1, &ceiling.to_le_bytes()))]);
+}
+
+#[test]
 fn a_damaged_token_ceiling_keeps_the_store_closed() {
     let good = place().stored(CEILING)[0].1.clone();
     let flipped = |at: usize| {
