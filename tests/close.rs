@@ -29,6 +29,14 @@ fn grant(store: &Store, request: impl Into<Request>) -> Claim {
     }
 }
 
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < IN_TIME, "never came about: {what}");
+        thread::yield_now();
+    }
+}
+
 fn is_closed(told: &Result<Outcome, ClaimError>) -> bool {
     matches!(told, Err(ClaimError::Failed { fault: Fault::Closed, .. }))
 }
@@ -45,14 +53,11 @@ fn close_fences_and_frees(place: &(impl Backend + Clone + 'static)) {
         let store = store.clone();
         thread::spawn(move || store.claim(Request::new("Full").wait(HOUR)))
     };
-    let start = Instant::now();
-    while store.stats().waiters == 0 {
-        assert!(start.elapsed() < IN_TIME, "it never waits");
-        thread::yield_now();
-    }
+    until("it waits", || store.stats().waiters == 1);
     assert!(matches!(builder(place).open(), Err(OpenError::Locked { .. })), "one opening at a time (rule 9)");
 
     store.close().unwrap();
+    until("P6 never stuck: close wakes those who wait", || waiter.is_finished());
     let told = waiter.join().unwrap();
     assert!(is_closed(&told), "P6 never stuck: a waiter of a closed store was told {told:?}");
     assert!(is_closed(&clone.claim("done")) && is_closed(&clone.claim("new")), "a clone is closed as well");

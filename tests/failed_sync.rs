@@ -77,6 +77,7 @@ fn after_a_failed_sync_nothing_is_told_that_no_finished_sync_covers() {
         assert!(retry.cause.to_string().contains("open it again"), "{}", retry.cause);
         faulty.syncs(Syncs::Work); // it stays poisoned all the same
         for waiter in waiters {
+            until("P6 never stuck: a waiter is told that a sync failed", || waiter.is_finished());
             let told = waiter.join().unwrap();
             assert!(claim_is_poisoned(&told), "P6 never stuck: a waiter was told {told:?}");
         }
@@ -180,6 +181,7 @@ fn a_sync_that_hangs_keeps_nobody_and_is_confirmed_later() {
         until("it waits", || store.stats().waiters == 1);
 
         faulty.syncs(Syncs::Work);
+        until("P6 never stuck: a waiter is told once it is synced", || waiter.is_finished());
         let told = waiter.join().unwrap().unwrap();
         assert_eq!(stored(told).as_deref(), Some("done"), "whoever waits is told once it is synced");
         retry.claim.complete("done").expect("trying again confirms what is stored");
