@@ -5,6 +5,8 @@
 //! a real drive may still hold in its own write cache, and it never tears a sector, so surviving
 //! here is necessary for durability, not sufficient.
 
+#![allow(clippy::disallowed_methods)] // a harness: its waiting is not the library's
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -43,20 +45,14 @@ impl Disk {
     pub fn new(name: &str, size_mib: u64) -> Result<Disk, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if size_mib < MIN_SIZE_MIB {
-            return Err(format!(
-                "a disk of {size_mib} MiB is too small for a journal"
-            ));
+            return Err(format!("a disk of {size_mib} MiB is too small for a journal"));
         }
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("{name}.{}.{number}", std::process::id()));
         fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
 
         // From here on, an early return drops `disk`, and that cleans up whatever was made.
-        let mut disk = Disk {
-            mount_point: folder.join("mnt"),
-            folder,
-            device: None,
-        };
+        let mut disk = Disk { mount_point: folder.join("mnt"), folder, device: None };
         let image = disk.image();
         fs::create_dir(&disk.mount_point).map_err(|e| format!("create the mount point: {e}"))?;
         File::create(&image)
@@ -65,17 +61,8 @@ impl Disk {
         // Initialised eagerly, or a kernel thread goes on doing it while the test runs.
         let eagerly = "lazy_itable_init=0,lazy_journal_init=0";
         let format = ["-q", "-m", "0", "-E", eagerly, "-F"];
-        run(
-            "mkfs.ext4",
-            format
-                .map(OsStr::new)
-                .into_iter()
-                .chain([image.as_os_str()]),
-        )?;
-        let device = run(
-            "losetup",
-            ["--find".as_ref(), "--show".as_ref(), image.as_os_str()],
-        )?;
+        run("mkfs.ext4", format.map(OsStr::new).into_iter().chain([image.as_os_str()]))?;
+        let device = run("losetup", ["--find".as_ref(), "--show".as_ref(), image.as_os_str()])?;
         disk.device = Some(device.trim().to_owned());
         disk.mount()?;
         Ok(disk)
@@ -86,9 +73,7 @@ impl Disk {
     /// Makes one and cuts it, since no smaller check tells whether a cut really loses anything.
     pub fn available() -> Result<(), String> {
         // Everything below would fail without root too, but with less telling messages.
-        let uid = fs::metadata("/proc/self")
-            .map_err(|e| format!("read /proc/self: {e}"))?
-            .uid();
+        let uid = fs::metadata("/proc/self").map_err(|e| format!("read /proc/self: {e}"))?.uid();
         if uid != 0 {
             return Err("not root".to_owned());
         }
@@ -120,13 +105,16 @@ impl Disk {
         // SAFETY: the opcode encodes a read of one u32 by the kernel (ext4 takes its flags with
         // get_user, despite the `_IOR`), `Setter` passes a pointer to just that, and it outlives
         // the call. Nothing in this process is written. `root` lies on an ext4 that we mounted.
-        unsafe {
-            ioctl::ioctl(
-                &root,
-                ioctl::Setter::<EXT4_IOC_SHUTDOWN, u32>::new(NO_LOG_FLUSH),
-            )
-        }
-        .map_err(|e| format!("shut down ext4: {e}"))
+        #[allow(unsafe_code)] // the library has none; the kernel offers this in no other way
+        let shut_down =
+            unsafe { ioctl::ioctl(&root, ioctl::Setter::<EXT4_IOC_SHUTDOWN, u32>::new(NO_LOG_FLUSH)) };
+        shut_down.map_err(|e| format!("shut down ext4: {e}"))
+    }
+
+    /// Makes all that is on the disk durable, as the test's own doing.
+    pub fn sync(&self) -> Result<(), String> {
+        let root = File::open(&self.mount_point).map_err(|e| format!("open mount point: {e}"))?;
+        rustix::fs::syncfs(&root).map_err(|e| format!("sync the disk: {e}"))
     }
 
     /// Brings the power back: mounts the disk anew, with what survived.
@@ -144,14 +132,7 @@ impl Disk {
     fn mount(&self) -> Result<(), String> {
         let device = self.device.as_deref().ok_or("no loop device")?;
         let mount_point = self.mount_point.as_os_str();
-        run(
-            "mount",
-            ["-t", "ext4", device]
-                .map(OsStr::new)
-                .into_iter()
-                .chain([mount_point]),
-        )
-        .map(drop)
+        run("mount", ["-t", "ext4", device].map(OsStr::new).into_iter().chain([mount_point])).map(drop)
     }
 
     /// The last close of a killed process, or a scanner such as udev, can hold the disk for a
@@ -186,26 +167,20 @@ impl Drop for Disk {
     }
 }
 
-/// Runs a command and returns what it printed, or the reason of its failure in English.
-fn run<S: AsRef<OsStr>>(
-    program: &str,
-    arguments: impl IntoIterator<Item = S>,
-) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .output();
+/// Runs a command, for a minute at most, and returns what it printed, or the reason of its failure in English.
+fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Result<String, String> {
+    let output = Command::new("timeout").args(["60", program]).args(arguments).env("LC_ALL", "C").output();
     let output = output.map_err(|e| match e.kind() {
-        ErrorKind::NotFound => format!("{program} is not installed"),
+        ErrorKind::NotFound => "timeout is not installed".to_owned(),
         _ => format!("run {program}: {e}"),
     })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    match output.status.code() {
+        Some(0) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Some(124) => Err(format!("{program} did not end for a minute")),
+        Some(127) => Err(format!("{program} is not installed")),
+        _ => {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{program} failed ({}): {}", output.status, reason.trim()))
+        }
     }
-    let reason = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "{program} failed ({}): {}",
-        output.status,
-        reason.trim()
-    ))
 }
