@@ -35,6 +35,12 @@ impl Moment {
         Self(self.0.saturating_add(span))
     }
 
+    /// This moment less `span`, at least the origin.
+    #[must_use]
+    pub const fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(span))
+    }
+
     /// The time from `earlier` to this moment; zero if it lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

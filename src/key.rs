@@ -27,6 +27,8 @@ pub(crate) enum Space {
     Meta = 0,
     /// Records of claims.
     Claims = 1,
+    /// Locks, which are never stored: their names live in the lease table alone.
+    Locks = 2,
 }
 
 /// A key: the name of a piece of work, in a scope.
@@ -82,6 +84,13 @@ impl Key {
     /// The bytes under which the record is stored.
     pub(crate) fn encoded(&self) -> &Arc<[u8]> {
         &self.0
+    }
+
+    /// The bytes under which a lock of this name is held in memory, apart from the claim of the same name.
+    pub(crate) fn encoded_lock(&self) -> Arc<[u8]> {
+        let mut encoded = self.0.to_vec();
+        encoded[0] = Space::Locks as u8;
+        encoded.into()
     }
 
     /// The key behind stored bytes; `None` if they are no key of a claim.

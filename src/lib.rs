@@ -38,6 +38,7 @@ mod lease;
 mod record;
 mod store;
 mod sync;
+mod timer;
 mod token;
 mod value;
 
@@ -46,14 +47,16 @@ pub use commit::SyncBy;
 pub use error::{AdminError, ClaimError, Damage, Fault, InvalidSetting, OpenError, Poisoned, StorageError};
 pub use fingerprint::Fingerprint;
 pub use key::{Key, KeyError, KeyLabel, MAX_NAME, MAX_SCOPE};
+pub use lease::LossCause;
 pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};
 pub use store::{
-    About, AlreadySettled, Builder, Claim, ExpiredLease, InFlight, Interrupted, IntoKey, Lost, MAX_LEASE,
-    MAX_RETENTION, MAX_WAIT, Mismatched, Omitted, Outcome, Refused, Request, Resolution, Retry, RetryCause,
-    Run, RunError, Scan, SettleError, Settled, Stats, Store, Stored,
+    About, AlreadySettled, Builder, CheckpointError, Claim, ClaimFuture, ExpiredLease, InFlight, Interrupted,
+    IntoKey, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Mismatched, Omitted,
+    Outcome, Refused, Request, Resolution, Retry, RetryCause, Run, RunError, Scan, SettleError, SettleFuture,
+    Settled, Stats, Store, Stored,
 };
 #[cfg(loom)]
 pub use sync::Break;
-pub use sync::Signal;
+pub use sync::{Raised, Signal};
 pub use token::Token;
 pub use value::{DecodeError, EncodeError, MAX_VALUE_LIMIT};

@@ -5,40 +5,59 @@
 //! use [`ManualClock`](crate::ManualClock).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 pub(crate) use imp::{AtomicU64, Mutex, Ordering, hash_seed, process_seed, spawn};
 
-/// A flag that one side raises and the other side waits for and takes down.
+/// A flag that one side raises and the other side waits for and takes down: a thread, or a task.
 ///
 /// Raising it before the wait begins is not lost: the flag stays up until a wait has taken it. One waiter at a
 /// time; any number may raise it.
 #[derive(Debug)]
 pub struct Signal {
-    raised: imp::Mutex<bool>,
+    flag: imp::Mutex<Flag>,
     changed: imp::Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Flag {
+    raised: bool,
+    /// The task that waits, if one does.
+    waker: Option<Waker>,
 }
 
 impl Signal {
     /// A signal that is down.
     #[must_use]
     pub fn new() -> Self {
-        Self { raised: imp::Mutex::new(false), changed: imp::Condvar::new() }
+        Self { flag: imp::Mutex::new(Flag::default()), changed: imp::Condvar::new() }
     }
 
     /// Raises the flag and wakes the waiter, if there is one.
     pub fn notify(&self) {
-        *self.raised.lock() = true;
+        let waker = {
+            let mut flag = self.flag.lock();
+            flag.raised = true;
+            flag.waker.take()
+        };
         self.changed.notify_one();
+        // A waker is somebody else's code, so it runs without the lock.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Waits until the flag is up and takes it down.
     pub fn wait(&self) {
-        let mut raised = self.raised.lock();
-        while !*raised {
-            raised = self.changed.wait(raised);
+        let mut flag = self.flag.lock();
+        while !flag.raised {
+            flag = self.changed.wait(flag);
         }
-        *raised = false;
+        flag.raised = false;
     }
 
     /// Waits like [`wait`](Self::wait), for `limit` of real time at most. Tells whether the flag was up.
@@ -46,11 +65,39 @@ impl Signal {
     /// # Panics
     /// Under loom, which has no timed waits.
     pub fn wait_for(&self, limit: Duration) -> bool {
-        let mut raised = self.raised.lock();
-        if !*raised {
-            raised = self.changed.wait_for(raised, limit);
+        let mut flag = self.flag.lock();
+        if !flag.raised {
+            flag = self.changed.wait_for(flag, limit);
         }
-        std::mem::replace(&mut *raised, false)
+        std::mem::replace(&mut flag.raised, false)
+    }
+
+    /// Ready once the flag was up and has been taken down. Dropping the future takes nothing down.
+    pub fn raised(self: &Arc<Self>) -> Raised {
+        Raised(Arc::clone(self))
+    }
+}
+
+/// Waits for a [`Signal`] in a task.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Raised(Arc<Signal>);
+
+impl Future for Raised {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Cloned before and dropped after the lock: a waker is somebody else's code.
+        let waker = context.waker().clone();
+        let (ready, _old) = {
+            let mut flag = self.0.flag.lock();
+            if std::mem::replace(&mut flag.raised, false) {
+                (true, flag.waker.take())
+            } else {
+                (false, flag.waker.replace(waker))
+            }
+        };
+        if ready { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

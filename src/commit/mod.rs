@@ -181,40 +181,20 @@ impl<M: Send + 'static> GroupCommit<M> {
 
     /// Waits until a sync has covered `ticket`, for `limit` at most.
     pub(crate) fn wait(&self, ticket: Ticket, limit: Duration) -> Result<(), Fault> {
-        let start = self.clock.now();
-        let deadline = start.after(limit);
-        let signal = Arc::new(Signal::new());
+        let waiting = self.waiting(ticket, limit);
         loop {
-            let now = self.clock.now();
-            {
-                let mut state = self.state.lock();
-                if state.synced >= ticket.0 {
-                    return Ok(());
-                }
-                if let Some(poisoned) = &state.poisoned {
-                    return Err(poisoned.clone().into());
-                }
-                if state.closed {
-                    return Err(Fault::Closed);
-                }
-                if self.sync_by == SyncBy::Thread || state.running_since.is_some() {
-                    if expired(now, deadline) {
-                        state.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, &signal));
-                        let running = state.running_since.map_or(Duration::ZERO, |since| now.since(since));
-                        return Err(Fault::SyncPending { waited: now.since(start), running });
-                    }
-                    if !state.waiting.iter().any(|(_, waiting)| Arc::ptr_eq(waiting, &signal)) {
-                        state.waiting.push_back((ticket.0, Arc::clone(&signal)));
-                    }
-                } else {
-                    state.running_since = Some(now);
-                    drop(state);
-                    self.sync_once();
-                    continue;
-                }
+            if let Some(covered) = waiting.look() {
+                return covered;
             }
-            self.clock.wait(&signal, deadline);
+            self.clock.wait(&waiting.signal, waiting.deadline);
         }
+    }
+
+    /// A wait for a sync that covers `ticket`, for a thread or a task to go through. Dropping it waits no more.
+    pub(crate) fn waiting(&self, ticket: Ticket, limit: Duration) -> SyncWait<'_, M> {
+        let start = self.clock.now();
+        let (deadline, signal) = (start.after(limit), Arc::new(Signal::new()));
+        SyncWait { commit: self, ticket, start, deadline, signal }
     }
 
     /// Syncs once and releases whom that covers. One at a time.
@@ -319,6 +299,60 @@ impl<M: Send + 'static> GroupCommit<M> {
 fn release(released: VecDeque<(u64, Arc<Signal>)>) {
     for (_, signal) in released {
         signal.notify();
+    }
+}
+
+/// Somebody who waits for a sync.
+pub(crate) struct SyncWait<'a, M: Send + 'static> {
+    commit: &'a GroupCommit<M>,
+    ticket: Ticket,
+    start: Moment,
+    deadline: Moment,
+    signal: Arc<Signal>,
+}
+
+impl<M: Send + 'static> SyncWait<'_, M> {
+    /// What to wait for, until the deadline at most, before looking again.
+    pub(crate) fn signal(&self) -> (&Arc<Signal>, Moment) {
+        (&self.signal, self.deadline)
+    }
+
+    /// Whether the wait is over, and how. With callers as syncers this may be the one who syncs.
+    pub(crate) fn look(&self) -> Option<Result<(), Fault>> {
+        loop {
+            let now = self.commit.clock.now();
+            let mut state = self.commit.state.lock();
+            if state.synced >= self.ticket.0 {
+                return Some(Ok(()));
+            }
+            if let Some(poisoned) = &state.poisoned {
+                return Some(Err(poisoned.clone().into()));
+            }
+            if state.closed {
+                return Some(Err(Fault::Closed));
+            }
+            if self.commit.sync_by == SyncBy::Caller && state.running_since.is_none() {
+                state.running_since = Some(now);
+                drop(state);
+                self.commit.sync_once();
+                continue;
+            }
+            if expired(now, self.deadline) {
+                let running = state.running_since.map_or(Duration::ZERO, |since| now.since(since));
+                return Some(Err(Fault::SyncPending { waited: now.since(self.start), running }));
+            }
+            if !state.waiting.iter().any(|(_, waiting)| Arc::ptr_eq(waiting, &self.signal)) {
+                state.waiting.push_back((self.ticket.0, Arc::clone(&self.signal)));
+            }
+            return None;
+        }
+    }
+}
+
+impl<M: Send + 'static> Drop for SyncWait<'_, M> {
+    fn drop(&mut self) {
+        // Ordinarily the sync that covered it has taken it out.
+        self.commit.state.lock().waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, &self.signal));
     }
 }
 

@@ -17,10 +17,13 @@
 //! told. Only the front waits for the holder's deadline, so an expiry wakes one. A newcomer may get the key ahead
 //! of a waiter that was just woken; the waiter then keeps its place in the queue.
 
+mod loss;
 mod place;
 mod table;
 mod waiters;
 
-pub(crate) use place::Place;
+pub(crate) use loss::Loss;
+pub use loss::LossCause;
+pub(crate) use place::{Place, PlaceName};
 pub(crate) use table::{Admitted, Mark, Refusal, Table};
 pub(crate) use waiters::Waiting;

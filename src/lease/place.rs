@@ -1,6 +1,7 @@
 //! The guard of a key's place.
 
-use super::table::{Refusal, Table, raise};
+use super::loss::{Loss, LossCause};
+use super::table::{Held, Refusal, Table, raise};
 use crate::clock::{Moment, expired};
 use crate::protocol::Holder;
 use crate::token::Token;
@@ -10,21 +11,32 @@ use std::time::Duration;
 /// The right to a key. Dropping it, also by unwinding, ends it and wakes the next; it does no I/O.
 #[derive(Debug)]
 pub(crate) struct Place {
+    name: PlaceName,
+    /// Given back to the entry when this place ends without a grant.
+    never_granted: Option<Token>,
+}
+
+/// Names a place without keeping it: it may end at any time.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaceName {
     table: Arc<Table>,
     key: Arc<[u8]>,
     id: u64,
-    /// Given back to the entry when this place ends without a grant.
-    never_granted: Option<Token>,
 }
 
 impl Place {
     /// The place that `table` has just given out under `id`.
     pub(super) fn new(table: &Arc<Table>, key: &Arc<[u8]>, id: u64, never_granted: Option<Token>) -> Self {
-        Self { table: Arc::clone(table), key: Arc::clone(key), id, never_granted }
+        Self { name: PlaceName { table: Arc::clone(table), key: Arc::clone(key), id }, never_granted }
     }
 
     pub(super) fn id(&self) -> u64 {
-        self.id
+        self.name.id
+    }
+
+    /// Its name, for those who look after it from elsewhere.
+    pub(crate) fn name(&self) -> &PlaceName {
+        &self.name
     }
 
     /// The token of a pending record that was stored and never granted: taking it over costs no attempt.
@@ -40,23 +52,39 @@ impl Place {
 
     /// Makes this the place of a granted claim, whose lease starts now (rule 15).
     pub(crate) fn grant(&mut self, granted: Holder) -> Result<(), Refusal> {
-        self.change(|holder, _| {
-            *holder = granted;
+        self.name.change(|held, _| {
+            held.holder = granted;
             Ok(())
         })?;
         self.never_granted = None;
         Ok(())
     }
+}
 
-    /// Gives the claim a new deadline, `lease` from now, unless the old one has passed.
-    pub(crate) fn renew(&self, lease: Duration) -> Result<(), Refusal> {
-        self.change(|holder, now| {
-            if holder.deadline.is_some_and(|deadline| expired(now, deadline)) {
+impl PlaceName {
+    /// Gives the claim a new deadline, `lease` from now and at most `until`, unless the old one has passed.
+    pub(crate) fn renew(&self, lease: Duration, until: Option<Moment>) -> Result<Moment, Refusal> {
+        let mut deadline = Moment::ORIGIN;
+        self.change(|held, now| {
+            if held.holder.deadline.is_some_and(|deadline| expired(now, deadline)) {
                 return Err(Refusal::Expired);
             }
-            holder.deadline = Some(now.after(lease));
+            deadline = now.after(lease);
+            deadline = until.map_or(deadline, |until| until.min(deadline));
+            held.holder.deadline = Some(deadline);
             Ok(())
-        })
+        })?;
+        Ok(deadline)
+    }
+
+    /// What is raised when the place ends, whoever ends it.
+    pub(crate) fn loss(&self) -> Result<Arc<Loss>, Refusal> {
+        let mut loss = None;
+        self.change(|held, _| {
+            loss = Some(Arc::clone(held.loss.get_or_insert_default()));
+            Ok(())
+        })?;
+        loss.ok_or(Refusal::Closed)
     }
 
     /// When the lease ends, or why it has.
@@ -66,12 +94,12 @@ impl Place {
             return Err(Refusal::Closed);
         }
         match shard.entries.get(&self.key).and_then(|entry| entry.place.as_ref()) {
-            Some((id, holder)) if *id == self.id => Ok(holder.deadline),
-            other => Err(Refusal::Lost { by: other.and_then(|(_, holder)| holder.token) }),
+            Some(held) if held.id == self.id => Ok(held.holder.deadline),
+            other => Err(Refusal::Lost { by: other.and_then(|held| held.holder.token) }),
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Holder, Moment) -> Result<(), Refusal>) -> Result<(), Refusal> {
+    fn change(&self, change: impl FnOnce(&mut Held, Moment) -> Result<(), Refusal>) -> Result<(), Refusal> {
         let now = self.table.clock.now();
         let front = {
             let mut shard = self.table.shard(&self.key).lock();
@@ -81,9 +109,9 @@ impl Place {
             let entry = shard.entries.get_mut(&self.key);
             let Some(entry) = entry else { return Err(Refusal::Lost { by: None }) };
             match &mut entry.place {
-                Some((id, holder)) if *id == self.id => change(holder, now)?,
+                Some(held) if held.id == self.id => change(held, now)?,
                 other => {
-                    let by = other.as_ref().and_then(|(_, holder)| holder.token);
+                    let by = other.as_ref().and_then(|held| held.holder.token);
                     return Err(Refusal::Lost { by });
                 }
             }
@@ -97,18 +125,22 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let front = {
-            let mut shard = self.table.shard(&self.key).lock();
-            let Some(entry) = shard.entries.get_mut(&self.key) else { return };
-            if !entry.has_place(self.id) {
+        let PlaceName { table, key, id } = &self.name;
+        let (held, front) = {
+            let mut shard = table.shard(key).lock();
+            let Some(entry) = shard.entries.get_mut(key) else { return };
+            if !entry.has_place(*id) {
                 return;
             }
-            entry.place = None;
+            let held = entry.place.take();
             entry.never_granted = self.never_granted;
             let front = entry.waiters.front();
-            shard.tidy(&self.key);
-            front
+            shard.tidy(key);
+            (held, front)
         };
+        if let Some(loss) = held.and_then(|held| held.loss) {
+            loss.raise(LossCause::Ended);
+        }
         raise(front);
     }
 }

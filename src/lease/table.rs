@@ -1,5 +1,6 @@
 //! The table itself: shards and entries.
 
+use super::loss::{Loss, LossCause};
 use super::place::Place;
 use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
@@ -31,17 +32,26 @@ pub(super) struct Shard {
 
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    pub(super) place: Option<(u64, Holder)>,
+    pub(super) place: Option<Held>,
     marks: Vec<(u64, Holder)>,
     pub(super) waiters: Queue,
     /// A pending record's token that was stored and never granted: it costs no attempt (rule 15).
     pub(super) never_granted: Option<Token>,
 }
 
+/// A place that is taken.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) id: u64,
+    pub(super) holder: Holder,
+    /// Raised when the place ends, if the holder asked for that.
+    pub(super) loss: Option<Arc<Loss>>,
+}
+
 impl Entry {
     fn view(&self) -> KeyView<'_> {
         KeyView {
-            place: self.place.as_ref().map(|(_, holder)| holder),
+            place: self.place.as_ref().map(|held| &held.holder),
             unsynced: self.marks.first().map(|(_, holder)| holder),
         }
     }
@@ -54,7 +64,7 @@ impl Entry {
     }
 
     pub(super) fn has_place(&self, id: u64) -> bool {
-        self.place.as_ref().is_some_and(|(held, _)| *held == id)
+        self.place.as_ref().is_some_and(|held| held.id == id)
     }
 }
 
@@ -152,6 +162,7 @@ impl Table {
         waiting: Option<&Waiting<'_>>,
     ) -> Admitted {
         let now = self.clock.now();
+        let mut lost = None;
         let mut guard = self.shard(key).lock();
         let shard = &mut *guard;
         if shard.closed {
@@ -168,7 +179,8 @@ impl Table {
         let admitted = match admission {
             Admission::Free { ended } => {
                 let holder = Holder { token: None, attempt: 0, purpose, since: now, deadline: None };
-                entry.place = Some((id, holder));
+                let before = entry.place.replace(Held { id, holder, loss: None });
+                lost = before.and_then(|held| held.loss);
                 let never_granted = entry.never_granted.take();
                 let place = Place::new(self, key, id, never_granted);
                 Admitted::Place { place, ended }
@@ -180,6 +192,13 @@ impl Table {
             Admission::Mismatched => Admitted::Mismatched,
         };
         shard.tidy(key);
+        drop(guard);
+        if let Some(loss) = lost {
+            loss.raise(match purpose {
+                Purpose::Work(_) => LossCause::TakenOver,
+                Purpose::Upkeep => LossCause::Removed,
+            });
+        }
         admitted
     }
 
@@ -213,7 +232,7 @@ impl Table {
         let id = shard.id();
         let entry = shard.entries.entry(Arc::clone(key)).or_default();
         if only_with_place && !place.is_some_and(|place| entry.has_place(place.id())) {
-            let by = entry.place.as_ref().and_then(|(_, holder)| holder.token);
+            let by = entry.place.as_ref().and_then(|held| held.holder.token);
             shard.tidy(key);
             return Err(Refusal::Lost { by });
         }
@@ -253,13 +272,17 @@ impl Table {
     /// Ends every claim and refuses everything from now on. Whoever waits is woken and finds the table closed.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
-            let woken: Vec<_> = {
+            let entries = {
                 let mut shard = shard.lock();
                 shard.closed = true;
-                let entries = std::mem::take(&mut shard.entries);
-                entries.into_values().flat_map(|entry| entry.waiters.all().collect::<Vec<_>>()).collect()
+                std::mem::take(&mut shard.entries)
             };
-            raise(woken);
+            for entry in entries.into_values() {
+                if let Some(loss) = entry.place.and_then(|held| held.loss) {
+                    loss.raise(LossCause::Closed);
+                }
+                raise(entry.waiters.all());
+            }
         }
     }
 
@@ -273,9 +296,10 @@ impl Table {
             for entry in shard.entries.values() {
                 sum.waiters += entry.waiters.len();
                 sum.unsynced += entry.marks.len();
-                let live = entry.place.as_ref().is_some_and(|(_, holder)| {
-                    holder.deadline.is_some_and(|deadline| !expired(now, deadline))
-                });
+                let live = entry
+                    .place
+                    .as_ref()
+                    .is_some_and(|held| held.holder.deadline.is_some_and(|deadline| !expired(now, deadline)));
                 sum.live += usize::from(live);
             }
         }

@@ -244,6 +244,17 @@ pub fn release(record: Option<&Record>, token: Token) -> Settling {
     }
 }
 
+/// Judges `token`'s wish to save progress in its pending record.
+pub fn checkpoint(record: Option<&Record>, token: Token, progress: &[u8]) -> Settling {
+    match record {
+        Some(record) if record.token == token => match &record.state {
+            State::Pending { .. } => Settling::Swap(Some(transition::checkpoint(record, progress))),
+            State::Interrupted { .. } | State::Settled { .. } => Settling::SettledOtherwise,
+        },
+        other => Settling::Lost { by: other.map(|record| record.token) },
+    }
+}
+
 /// What the record says to somebody who wants it gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | absent, forgotten | claim | pending, attempt 1 |
 //! | pending | reclaim | pending, new token, attempt + 1, checkpoint kept |
+//! | pending | checkpoint | pending, same token |
 //! | pending | interrupt | interrupted, same token |
 //! | pending, interrupted | complete, fail, omit | settled |
 //! | interrupted | resolve | settled by hand, absent |
@@ -57,6 +58,15 @@ pub(crate) fn reclaim(
         claimed_at: new.wall,
         state: State::Pending { previous, checkpoint },
     }
+}
+
+/// pending → pending with newer progress.
+pub(crate) fn checkpoint(record: &Record, progress: &[u8]) -> Record {
+    let previous = match record.state {
+        State::Pending { previous, .. } => previous,
+        State::Interrupted { .. } | State::Settled { .. } => None,
+    };
+    Record { state: State::Pending { previous, checkpoint: Some(progress.to_vec()) }, ..record.clone() }
 }
 
 /// pending → interrupted. The token stays: its holder may still settle.

@@ -11,6 +11,7 @@ use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::store::engine::EngineCell;
 use crate::sync::Signal;
+use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
 use std::ops::ControlFlow;
@@ -144,6 +145,7 @@ impl Builder {
             commit: Arc::new(commit),
             engine: cell,
             tokens,
+            timer: Timer::new(Arc::clone(&self.clock)),
             clock: self.clock,
             settings: self.settings,
             counters: super::Counters::default(),

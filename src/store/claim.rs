@@ -6,12 +6,14 @@ use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
 use super::request::{Request, Resolved};
 use crate::backend::{Commit, Engine, Swap};
 use crate::clock::{Moment, expired};
+use crate::commit::Ticket;
 use crate::error::{ClaimError, Fault, StorageError};
 use crate::key::Key;
 use crate::lease::{Admitted, Place, Waiting};
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, Record, State};
+use crate::sync::Mutex;
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,26 @@ enum Step {
     InFlight(Holder, Option<Moment>),
     /// Something changed in between: decide anew from the top.
     Again,
+    /// Swapped: told once a sync covers it.
+    Swapped(Ticket, Swapped),
+}
+
+/// What is told once it is durable. Dropping it gives the place up, and the record counts as never granted.
+pub(super) struct Swapped {
+    /// The place of the claim to be granted; `None` if the key became interrupted.
+    place: Option<Place>,
+    record: Record,
+    bytes: Vec<u8>,
+}
+
+/// What a claimant does next.
+pub(super) enum Next {
+    Tell(Outcome),
+    Again,
+    /// Wait for the claimant's signal, until then at most.
+    WaitUntil(Moment),
+    /// Wait for the sync, then [`finish`](Inner::finish).
+    Sync(Ticket, Swapped),
 }
 
 impl Inner {
@@ -29,25 +51,58 @@ impl Inner {
         let request = request.resolve(&self.settings.terms)?;
         let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
         let deadline = self.clock.now().after(request.wait);
-        let waiting = (!request.wait.is_zero()).then(|| Waiting::new(&self.table, request.key.encoded()));
+        let waiting = self.waiting(&request);
         loop {
-            match self.attempt(&request, waiting.as_ref()).map_err(failed)? {
-                Step::Answer(outcome) => return Ok(outcome),
-                Step::Again => {}
-                Step::InFlight(holder, look_again) => {
-                    let now = self.clock.now();
-                    match &waiting {
-                        Some(waiting) if !expired(now, deadline) => {
-                            let until = look_again.map_or(deadline, |at| at.min(deadline));
-                            self.clock.wait(waiting.signal(), until);
-                        }
-                        _ => {
-                            self.counters.in_flight.add(1);
-                            return Ok(Outcome::InFlight(in_flight(&holder, now)));
-                        }
+            match self.next(&request, waiting.as_ref(), deadline).map_err(failed)? {
+                Next::Tell(outcome) => return Ok(outcome),
+                Next::Again => {}
+                Next::WaitUntil(until) => {
+                    if let Some(waiting) = &waiting {
+                        self.clock.wait(waiting.signal(), until);
                     }
                 }
+                Next::Sync(ticket, swapped) => {
+                    self.commit.wait(ticket, self.limit()).map_err(failed)?;
+                    return self.finish(&request, swapped).map_err(failed);
+                }
             }
+        }
+    }
+
+    /// The standing of a claimant that waits; `None` for one that does not.
+    pub(super) fn waiting<'a>(&'a self, request: &'a Resolved) -> Option<Waiting<'a>> {
+        (!request.wait.is_zero()).then(|| Waiting::new(&self.table, request.key.encoded()))
+    }
+
+    /// Goes as far as it can without waiting. Threads and tasks take the same steps.
+    pub(super) fn next(
+        self: &Arc<Self>,
+        request: &Resolved,
+        waiting: Option<&Waiting<'_>>,
+        deadline: Moment,
+    ) -> Result<Next, Fault> {
+        Ok(match self.attempt(request, waiting)? {
+            Step::Answer(outcome) => Next::Tell(outcome),
+            Step::Again => Next::Again,
+            Step::Swapped(ticket, swapped) => Next::Sync(ticket, swapped),
+            Step::InFlight(holder, look_again) => {
+                let now = self.clock.now();
+                if waiting.is_some() && !expired(now, deadline) {
+                    Next::WaitUntil(look_again.map_or(deadline, |at| at.min(deadline)))
+                } else {
+                    self.counters.in_flight.add(1);
+                    Next::Tell(Outcome::InFlight(in_flight(&holder, now)))
+                }
+            }
+        })
+    }
+
+    /// Tells what a finished sync has made durable.
+    pub(super) fn finish(self: &Arc<Self>, request: &Resolved, swapped: Swapped) -> Result<Outcome, Fault> {
+        let Swapped { place, record, bytes } = swapped;
+        match place {
+            Some(place) => self.granted(request, place, record, Some(bytes)),
+            None => self.interrupted(record).ok_or(Fault::Closed),
         }
     }
 
@@ -124,7 +179,7 @@ impl Inner {
                     let token = self.draw_token()?;
                     let new = decide::grant(record.as_ref(), grant, token, &ask)?;
                     if !grant.durable {
-                        return self.granted(request, place, new, None);
+                        return self.granted(request, place, new, None).map(Step::Answer);
                     }
                     (new, true)
                 }
@@ -166,13 +221,14 @@ impl Inner {
                     }
                 }
             }
-            if let Some(marked) = interrupting {
-                drop(place);
-                self.commit.wait(marked.returned()?, self.limit())?;
-                return self.tell(key, Verdict::Interrupted, Some(new));
-            }
-            self.wait_for_sync()?;
-            return self.granted(request, place, new, Some(bytes));
+            let (ticket, place) = match interrupting {
+                Some(marked) => {
+                    drop(place);
+                    (marked.returned()?, None)
+                }
+                None => (self.commit.ticket(None)?, Some(place)),
+            };
+            return Ok(Step::Swapped(ticket, Swapped { place, record: new, bytes }));
         }
     }
 
@@ -209,7 +265,7 @@ impl Inner {
         mut place: Place,
         record: Record,
         stored: Option<Vec<u8>>,
-    ) -> Result<Step, Fault> {
+    ) -> Result<Outcome, Fault> {
         let now = self.clock.now();
         let holder = Holder {
             token: Some(record.token),
@@ -223,14 +279,15 @@ impl Inner {
         if matches!(record.state, State::Pending { previous: Some(_), .. }) {
             self.counters.reclaimed.add(1);
         }
-        Ok(Step::Answer(Outcome::Granted(Claim {
+        Ok(Outcome::Granted(Claim {
             store: Arc::clone(self),
             key: request.key.clone(),
             record: Box::new(record),
             since: now,
             stored,
             place: Some(place),
-        })))
+            renewal: Mutex::default(),
+        }))
     }
 
     /// Tells what the record says. It was read before memory was asked whether it may be told of.
@@ -246,9 +303,8 @@ impl Inner {
                 }
             }
             Verdict::Interrupted => {
-                if let Some(interrupted) = record.and_then(Interrupted::from_record) {
-                    self.counters.interrupted.add(1);
-                    return Ok(Step::Answer(Outcome::Interrupted(interrupted)));
+                if let Some(outcome) = record.and_then(|record| self.interrupted(record)) {
+                    return Ok(Step::Answer(outcome));
                 }
             }
             Verdict::Grant(_) | Verdict::Interrupt(_) => {}
@@ -263,6 +319,12 @@ impl Inner {
             return Err(poisoned.into());
         }
         Ok(Settled::from_record(record))
+    }
+
+    fn interrupted(&self, record: Record) -> Option<Outcome> {
+        let interrupted = Interrupted::from_record(record)?;
+        self.counters.interrupted.add(1);
+        Some(Outcome::Interrupted(interrupted))
     }
 
     fn mismatched(&self, key: &Key) -> Step {

@@ -3,6 +3,7 @@
 use super::Inner;
 use super::request::check_lease;
 use super::settle_error::current;
+use super::upkeep::{LossSignal, Renewal};
 use crate::clock::Moment;
 use crate::error::InvalidSetting;
 use crate::key::{Key, KeyLabel};
@@ -11,6 +12,7 @@ use crate::protocol::{Holder, Purpose};
 #[cfg(doc)]
 use crate::record::Durability;
 use crate::record::{Previous, Record, State};
+use crate::sync::Mutex;
 use crate::token::Token;
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ pub struct Claim {
     pub(super) stored: Option<Vec<u8>>,
     /// `None` once a settling write of this claim has been swapped in.
     pub(super) place: Option<Place>,
+    pub(super) renewal: Mutex<Option<Arc<Renewal>>>,
 }
 
 impl Claim {
@@ -80,7 +83,7 @@ impl Claim {
     /// The rest of the lease; zero once it has run out or the claim was lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let deadline = self.place.as_ref().and_then(|place| place.deadline().ok()).flatten();
+        let deadline = self.place.as_ref().and_then(|place| place.name().deadline().ok()).flatten();
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
     }
 
@@ -93,11 +96,33 @@ impl Claim {
         let key = self.key.label();
         check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
         let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
-        place.renew(lease).map_err(|refusal| match refusal {
-            Refusal::Expired => ExpiredLease::Expired { key },
-            Refusal::Lost { by } => ExpiredLease::Lost { key, by },
-            Refusal::Closed => ExpiredLease::Closed { key },
-        })
+        place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key, refusal))
+    }
+
+    /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`; the
+    /// lease then runs out. Settling and dropping the claim end that. Asking again replaces the former bound.
+    ///
+    /// Renewals run on a thread of the store's own, so that busy work cannot starve them. They prove that the
+    /// process lives, not that the work gets on: that is what `max_hold` is for.
+    ///
+    /// # Errors
+    /// [`ExpiredLease`] as [`renew`](Self::renew); `max_hold` has the bounds of a lease.
+    pub fn keep_alive(&self, max_hold: Duration) -> Result<(), ExpiredLease> {
+        let key = self.key.label();
+        check_lease(max_hold).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
+        let until = self.since.after(max_hold);
+        let renewal = Renewal::start(&self.store.timer, place.name(), self.record.terms.lease, until)
+            .map_err(|refusal| ExpiredLease::refused(key, refusal))?;
+        let former = self.renewal.lock().replace(renewal);
+        drop(former);
+        Ok(())
+    }
+
+    /// Tells when this claim stops being its holder's: its lease runs out, another is given the key, the store is
+    /// closed. Cheap to clone; threads can ask it and tasks can await it.
+    pub fn lost(&self) -> LossSignal {
+        LossSignal::of(&self.store, self.place.as_ref().map(Place::name))
     }
 }
 
@@ -143,4 +168,14 @@ pub enum ExpiredLease {
         /// What is wrong with it.
         source: InvalidSetting,
     },
+}
+
+impl ExpiredLease {
+    pub(super) fn refused(key: KeyLabel, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Expired => Self::Expired { key },
+            Refusal::Lost { by } => Self::Lost { key, by },
+            Refusal::Closed => Self::Closed { key },
+        }
+    }
 }

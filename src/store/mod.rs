@@ -5,9 +5,11 @@
 //! take the place, swap the record, sync, tell.
 
 mod builder;
+mod checkpoint;
 mod claim;
 mod engine;
 mod guard;
+mod lock;
 mod marked;
 mod outcome;
 mod read;
@@ -15,15 +17,21 @@ mod request;
 mod run;
 mod settle;
 mod settle_error;
+mod tasks;
 mod tokens;
+mod upkeep;
 
 pub use builder::Builder;
+pub use checkpoint::CheckpointError;
 pub use guard::{Claim, ExpiredLease};
+pub use lock::Lock;
 pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
 pub use read::{Resolution, Scan, Stats};
 pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
 pub use settle_error::{AlreadySettled, Lost, Retry, RetryCause, SettleError};
+pub use tasks::{ClaimFuture, SettleFuture};
+pub use upkeep::{LossRaised, LossSignal};
 
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -35,6 +43,7 @@ use crate::key::Key;
 use crate::lease::{Mark, Table};
 use crate::record::Record;
 use crate::sync::{Break, Counter};
+use crate::timer::Timer;
 use crate::token::Tokens;
 use builder::Settings;
 use engine::EngineCell;
@@ -53,6 +62,7 @@ struct Inner {
     engine: EngineCell,
     tokens: Tokens,
     clock: Arc<dyn Clock>,
+    timer: Timer,
     settings: Settings,
     counters: Counters,
     opened_by: u32,
@@ -138,6 +148,7 @@ impl Store {
 impl Inner {
     fn close(&self) -> Result<(), Fault> {
         self.table.close();
+        self.timer.end();
         if self.engine.get().is_err() {
             return Ok(());
         }

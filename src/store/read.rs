@@ -98,6 +98,7 @@ impl Store {
         let counters = &self.0.counters;
         let commit = self.0.commit.stats();
         let table = self.0.table.occupancy();
+        let timer = self.0.timer.lateness();
         Stats {
             granted: counters.granted.get(),
             reclaimed: counters.reclaimed.get(),
@@ -116,6 +117,8 @@ impl Store {
             live_claims: table.live,
             unsynced: table.unsynced,
             waiters: table.waiters,
+            timer_worst_late: timer.worst,
+            timer_overdue: timer.overdue,
         }
     }
 }
@@ -356,4 +359,8 @@ pub struct Stats {
     pub unsynced: usize,
     /// Callers that wait for a key.
     pub waiters: usize,
+    /// The latest that a renewal, a task's deadline or a loss signal has come since the store was opened.
+    pub timer_worst_late: Duration,
+    /// How long the next of these has been due; more than a moment means that the timer thread is stalled.
+    pub timer_overdue: Duration,
 }

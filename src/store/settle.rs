@@ -80,7 +80,7 @@ impl Claim {
         settled.map_err(|failure| self.failed(failure))
     }
 
-    fn failed(self, failure: Failure) -> SettleError {
+    pub(super) fn failed(self, failure: Failure) -> SettleError {
         let (key, token) = (self.key.label(), self.token());
         match failure {
             Failure::Fault(fault) => SettleError::retry(self, RetryCause::Fault(fault)),
@@ -127,13 +127,13 @@ impl Store {
 
 /// How a claim is to end.
 #[derive(Debug)]
-enum Act {
+pub(super) enum Act {
     Settle(Kept),
     Release,
 }
 
 /// Why it could not.
-enum Failure {
+pub(super) enum Failure {
     Lost { by: Option<Token> },
     SettledOtherwise,
     Fault(Fault),
@@ -147,7 +147,10 @@ impl<F: Into<Fault>> From<F> for Failure {
 
 impl Inner {
     /// Does what `act` says and gives the ticket of the sync to wait for before telling, if there is one.
-    fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Ticket>, Failure> {
+    pub(super) fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Ticket>, Failure> {
+        // Before the record is let go, so that nothing renews what is being settled.
+        let renewal = claim.renewal.lock().take();
+        drop(renewal);
         self.check_writable()?;
         let engine = self.engine.get()?;
         let durable = claim.stored.is_some();
@@ -215,13 +218,13 @@ impl Inner {
         Ok(None)
     }
 
-    fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, RetryCause> {
+    pub(super) fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, RetryCause> {
         let bytes = value::encode(value).map_err(RetryCause::NotEncodable)?;
         self.check_size(bytes.len())?;
         Ok(bytes)
     }
 
-    fn check_size(&self, length: usize) -> Result<(), RetryCause> {
+    pub(super) fn check_size(&self, length: usize) -> Result<(), RetryCause> {
         let limit = self.settings.value_limit;
         if length > limit { Err(RetryCause::TooLarge { length, limit }) } else { Ok(()) }
     }

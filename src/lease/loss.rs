@@ -1,0 +1,63 @@
+//! Telling a holder that its claim is no longer its own.
+
+use crate::sync::{Mutex, Signal};
+use std::sync::Arc;
+
+/// Why a claim is no longer its holder's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossCause {
+    /// Its lease ran out. It may still settle, unless another is granted the key first.
+    LeaseOver,
+    /// Another was given the key after the lease had run out.
+    TakenOver,
+    /// The record was removed or resolved after the lease had run out.
+    Removed,
+    /// The store was closed.
+    Closed,
+    /// The holder itself settled or dropped it.
+    Ended,
+}
+
+/// What the table and the holder's signals share. The first cause stands.
+#[derive(Debug, Default)]
+pub(crate) struct Loss(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    cause: Option<LossCause>,
+    waiting: Vec<Arc<Signal>>,
+}
+
+impl Loss {
+    pub(crate) fn raise(&self, cause: LossCause) {
+        let waiting = {
+            let mut state = self.0.lock();
+            if state.cause.is_some() {
+                return;
+            }
+            state.cause = Some(cause);
+            std::mem::take(&mut state.waiting)
+        };
+        for signal in waiting {
+            signal.notify();
+        }
+    }
+
+    pub(crate) fn cause(&self) -> Option<LossCause> {
+        self.0.lock().cause
+    }
+
+    /// The cause, or else `signal` is raised when there is one.
+    pub(crate) fn cause_or_tell(&self, signal: &Arc<Signal>) -> Option<LossCause> {
+        let mut state = self.0.lock();
+        if state.cause.is_none() && !state.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, signal)) {
+            state.waiting.push(Arc::clone(signal));
+        }
+        state.cause
+    }
+
+    /// Takes back what [`cause_or_tell`](Self::cause_or_tell) asked for.
+    pub(crate) fn forget(&self, signal: &Arc<Signal>) {
+        self.0.lock().waiting.retain(|waiting| !Arc::ptr_eq(waiting, signal));
+    }
+}

@@ -1,0 +1,92 @@
+//! Progress that a holder saves for its successor.
+
+use super::guard::Claim;
+use super::settle_error::{Lost, RetryCause};
+use crate::backend::Swap;
+use crate::error::Fault;
+use crate::key::KeyLabel;
+use crate::protocol::decide::{self, Settling};
+use crate::record::{Record, State};
+
+impl Claim {
+    /// Saves `progress` with the claim's record, in place of what was saved before. When this returns, it is
+    /// durable: if this holder ends without settling, its successor finds it in
+    /// [`last_checkpoint`](Claim::last_checkpoint). At most the store's value limit.
+    ///
+    /// It does not renew the lease. A claim whose lease has run out may still save, as long as nobody else was
+    /// granted the key.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]; the claim is as it was, except that after a fault the progress may be saved.
+    pub fn checkpoint(&mut self, progress: impl AsRef<[u8]>) -> Result<(), CheckpointError> {
+        let (key, token) = (self.key.label(), self.token());
+        let progress = progress.as_ref();
+        let failed = |cause| CheckpointError::Failed { key, cause };
+        let fault = |fault: Fault| failed(RetryCause::Fault(fault));
+        let store = std::sync::Arc::clone(&self.store);
+        store.check_size(progress.len()).map_err(failed)?;
+        let Some(stored) = &self.stored else { return Err(CheckpointError::NotStored { key }) };
+        store.check_writable().map_err(fault)?;
+        let engine = store.engine.get().map_err(fault)?;
+        // A closed store has ended its claims, whatever their records say.
+        store.is_unsynced(&self.key).map_err(fault)?;
+        let mut seen = Some(stored.clone());
+        let (record, bytes) = loop {
+            let record = seen.as_deref().map(Record::decode).transpose();
+            let record = record.map_err(|damage| fault(damage.into()))?;
+            let new = match decide::checkpoint(record.as_ref(), token, progress) {
+                Settling::Swap(Some(new)) => new,
+                Settling::Lost { by } => return Err(CheckpointError::Lost(Lost { key, token, by })),
+                Settling::Swap(None) | Settling::Confirmed | Settling::SettledOtherwise => {
+                    return Err(CheckpointError::Lost(Lost { key, token, by: Some(token) }));
+                }
+            };
+            let bytes = new.encode();
+            match store.swap(&*engine, &self.key, seen.as_deref(), Some(&bytes)) {
+                Ok(Swap::Done) => break (new, bytes),
+                Ok(Swap::Refused { current }) => seen = current,
+                // Its fate is unknown: look (P9).
+                Err(error) => match engine.read(self.key.encoded()) {
+                    Ok(found) if found.as_ref() == Some(&bytes) => break (new, bytes),
+                    _ => return Err(fault(error.into())),
+                },
+            }
+        };
+        *self.record = record;
+        self.stored = Some(bytes);
+        store.wait_for_sync().map_err(fault)
+    }
+
+    /// The progress that this attempt or the one before it saved last.
+    #[must_use]
+    pub fn last_checkpoint(&self) -> Option<&[u8]> {
+        match &self.record.state {
+            State::Pending { checkpoint, .. } => checkpoint.as_deref(),
+            State::Interrupted { .. } | State::Settled { .. } => None,
+        }
+    }
+}
+
+/// Progress could not be saved.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The claim is kept in memory alone, so there is nothing to save it with.
+    #[error("saving progress of {key}: the claim is not stored; claim with Durability::Full")]
+    NotStored {
+        /// Stands for the key.
+        key: KeyLabel,
+    },
+    /// The claim is no longer current; nothing was changed.
+    #[error(transparent)]
+    Lost(Lost),
+    /// It is too large, or it went wrong underneath; try again.
+    #[error("saving progress of {key}: {cause}")]
+    Failed {
+        /// Stands for the key.
+        key: KeyLabel,
+        /// Why.
+        #[source]
+        cause: RetryCause,
+    },
+}

@@ -1,0 +1,156 @@
+//! One thread for all that happens at a time without anybody waiting for it: deadlines of tasks, renewals, and
+//! leases that run out under a holder who wants to know.
+//!
+//! The thread starts when first needed. Nothing that the protocol promises hangs on it: deadlines are judged where
+//! a key is touched. If it stalls, tasks wait longer and leases are not renewed, so it says how late it is.
+//!
+//! # Locking
+//! One mutex around the queue, never held while an alarm runs.
+
+use crate::clock::{Clock, Moment, expired};
+use crate::error::StorageError;
+use crate::sync::{Mutex, Signal, spawn};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is done when the time has come. Runs on the timer's thread: it must not wait.
+type Action = Box<dyn FnOnce() + Send>;
+
+/// Waits for nothing in particular: far enough that no clock gets there.
+const NEVER: Moment = Moment::new(Duration::from_secs(u64::MAX / 2));
+
+#[derive(Clone)]
+pub(crate) struct Timer(Arc<Shared>);
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Queue>,
+    /// Raised when the first alarm has changed or the thread is to end.
+    changed: Arc<Signal>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By time, and by number among those of one time.
+    alarms: BTreeMap<(Moment, u64), Action>,
+    next_number: u64,
+    running: bool,
+    ended: bool,
+    worst: Duration,
+}
+
+/// An alarm that is set. Dropping it cancels it, unless it is ringing.
+#[must_use = "an alarm that is dropped does not ring"]
+pub(crate) struct Alarm {
+    timer: Timer,
+    at: (Moment, u64),
+}
+
+/// How late alarms ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lateness {
+    /// The latest that one has rung.
+    pub(crate) worst: Duration,
+    /// How long the first one that is due has not rung; more than a moment means that the thread is stalled.
+    pub(crate) overdue: Duration,
+}
+
+impl Timer {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let queue = Mutex::new(Queue::default());
+        Self(Arc::new(Shared { clock, queue, changed: Arc::new(Signal::new()) }))
+    }
+
+    /// Runs `action` at `at`, or at once if that has passed.
+    pub(crate) fn set(
+        &self,
+        at: Moment,
+        action: impl FnOnce() + Send + 'static,
+    ) -> Result<Alarm, StorageError> {
+        let (at, first, start) = {
+            let mut queue = self.0.queue.lock();
+            queue.next_number += 1;
+            let at = (at, queue.next_number);
+            let first = queue.alarms.first_key_value().is_none_or(|(first, _)| at < *first);
+            queue.alarms.insert(at, Box::new(action));
+            let start = !std::mem::replace(&mut queue.running, true);
+            (at, first, start)
+        };
+        let alarm = Alarm { timer: self.clone(), at };
+        if start {
+            let shared = Arc::clone(&self.0);
+            if let Err(error) = spawn("claimdb-timer", move || shared.run()) {
+                self.0.queue.lock().running = false;
+                return Err(StorageError::new("starting the timer thread of", "the store", error));
+            }
+        } else if first {
+            self.0.changed.notify();
+        }
+        Ok(alarm)
+    }
+
+    /// Cancels all alarms and ends the thread.
+    pub(crate) fn end(&self) {
+        let cancelled = {
+            let mut queue = self.0.queue.lock();
+            queue.ended = true;
+            std::mem::take(&mut queue.alarms)
+        };
+        self.0.changed.notify();
+        drop(cancelled);
+    }
+
+    pub(crate) fn lateness(&self) -> Lateness {
+        let now = self.0.clock.now();
+        let queue = self.0.queue.lock();
+        let overdue = queue.alarms.first_key_value().map_or(Duration::ZERO, |((at, _), _)| now.since(*at));
+        Lateness { worst: queue.worst, overdue }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let now = self.clock.now();
+            let (due, next) = {
+                let mut queue = self.queue.lock();
+                if queue.ended {
+                    return;
+                }
+                let later = queue.alarms.split_off(&(now, u64::MAX));
+                let due = std::mem::replace(&mut queue.alarms, later);
+                if let Some(((at, _), _)) = due.first_key_value() {
+                    queue.worst = queue.worst.max(now.since(*at));
+                }
+                (due, queue.alarms.first_key_value().map_or(NEVER, |((at, _), _)| *at))
+            };
+            for ((at, _), action) in due {
+                debug_assert!(expired(now, at), "only what is due was taken out");
+                action();
+            }
+            self.clock.wait(&self.changed, next);
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // Dropped after the lock: an action may own what locks the timer when it goes.
+        let action = self.timer.0.queue.lock().alarms.remove(&self.at);
+        drop(action);
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("alarms", &self.0.queue.lock().alarms.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarm").field("at", &self.at.0).finish_non_exhaustive()
+    }
+}
