@@ -70,7 +70,8 @@ fn close_fences_and_frees(place: &(impl Backend + Clone + 'static)) {
     let second = builder(place).open().expect("close gives the lock back while guards are alive");
     for claim in claims {
         let (key, token) = (claim.key().clone(), claim.token());
-        assert!(matches!(claim.renew(HOUR), Err(ExpiredLease::Closed { .. })));
+        let renewed = claim.renew(HOUR);
+        assert!(matches!(renewed, Err(ExpiredLease::Closed { .. })), "P3 fenced: {renewed:?}");
         assert_eq!(claim.remaining(), Duration::ZERO);
         let error = claim.complete("late").expect_err("P3 fenced: close ends the claims of its opening");
         let SettleError::Retry(retry) = error else { panic!("{error:?}") };

@@ -33,6 +33,23 @@ impl Round {
     }
 }
 
+/// One thread's arrival at a barrier, which must come once and come even if the thread panics: the others wait.
+struct Arrival<'a>(Option<&'a Barrier>);
+
+impl Arrival<'_> {
+    fn arrive(&mut self) {
+        if let Some(barrier) = self.0.take() {
+            barrier.wait();
+        }
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.arrive();
+    }
+}
+
 /// What the threads of one round were told.
 #[derive(Default)]
 struct Told {
@@ -44,21 +61,18 @@ struct Told {
 
 impl Told {
     /// Takes part in a round. The winner settles only after everyone was told, unless the others wait for that.
-    fn take_part(&self, store: &Store, round: Round, everyone_was_told: &Barrier) {
+    fn take_part(&self, store: &Store, round: Round, told_at: &Barrier) {
+        let mut everyone_was_told = Arrival(Some(told_at));
         let told = store.claim(round.request()).expect("the disk does not fail");
         match told {
             Outcome::Granted(claim) => {
                 self.granted.fetch_add(1, Ordering::SeqCst);
                 self.token.store(claim.token().get(), Ordering::SeqCst);
                 if !round.wait {
-                    everyone_was_told.wait();
+                    everyone_was_told.arrive();
                 }
                 let result = round.result(claim.token().get());
-                claim.complete_bytes(result).expect("the disk does not fail");
-                if round.wait {
-                    everyone_was_told.wait();
-                }
-                return;
+                claim.complete_bytes(result).expect("P1 one holder: the winner is the only one");
             }
             Outcome::InFlight(_) => {
                 assert!(!round.wait, "P6 never stuck: a waiter was forgotten for {FORGOTTEN:?}");
@@ -74,7 +88,6 @@ impl Told {
             }
             other => panic!("round {}: {other:?}", round.number),
         }
-        everyone_was_told.wait();
     }
 
     fn check(&self, round: Round) {
@@ -112,7 +125,6 @@ fn of_64_threads_exactly_one_is_granted_each_of_1000_keys() {
                         std::panic::AssertUnwindSafe(|| told.take_part(&store, *round, &everyone_was_told));
                     if let Err(panic) = std::panic::catch_unwind(part) {
                         failures.lock().unwrap().push(panic);
-                        everyone_was_told.wait();
                     }
                     // So that all see a failure, or none does.
                     start.wait();

@@ -12,12 +12,13 @@ const PIPE: usize = 64 << 10;
 
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
-    const BATCH: usize = 500;
+    // More than a pipe holds, so that one is being written when the reader goes.
+    const BATCH: usize = 2_000;
     let input = made_up(20_000);
     let expected = first_seen(&input);
     let place = Place::new();
     let file = place.file("input", &input);
-    let args = ["--batch", "500"];
+    let args = ["--batch", "2000"];
     let mut child =
         place.dedup(&args).arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Not a byte more than these lines, which all have the same length.

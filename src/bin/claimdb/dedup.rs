@@ -1,8 +1,9 @@
 //! `claimdb dedup`: each line the first time its key is seen.
 //!
-//! A batch goes through in steps, and each step is over before the next begins: read its lines, find their keys,
-//! claim those, write the lines that won, complete the claims. So whatever stops the run, a completed key's line
-//! is out, and no more lines than one batch has are out without being completed.
+//! A batch goes through in steps: read its lines, find their keys, claim those, write the lines that won, complete
+//! the claims. While one batch is completed, the next is read and claimed, but nothing of it is written before that
+//! is done. So whatever stops the run, a completed key's line is out, and no more lines than one batch has are out
+//! without being completed.
 
 mod claims;
 mod input;
@@ -16,14 +17,14 @@ mod summary;
 pub(crate) use options::Args;
 
 use crate::failure::Failure;
-use claimdb::Store;
+use claimdb::{Store, Token};
 use claims::Claims;
 use input::{Batch, Input};
 use keys::{Found, Keyed, Keys};
 use output::{Output, Written};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::thread::available_parallelism;
+use std::thread::{Scope, ScopedJoinHandle, available_parallelism, scope};
 use summary::Summary;
 
 /// A thread for less than this many lines costs more than it brings.
@@ -37,15 +38,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => None,
     };
     let store = Store::open(&args.store).map_err(|error| Failure::opening(&args.store, &error))?;
+    let claims = Claims::new(&store, args.retain);
     let mut run = Run {
         keys: Keys::new(args.key.as_ref()),
-        claims: Claims::new(&store, args.retain),
+        claims: &claims,
         output,
         rejects,
         threads: args.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
         summary: Summary::new(&input, args.batch),
     };
-    let ended = run.all(&mut input);
+    let ended = scope(|scope| run.all(scope, &mut input));
     if !matches!(ended, Ok(Written::Closed)) {
         run.summary.tell(args.json);
     }
@@ -62,27 +64,54 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 struct Run<'a> {
     keys: Keys,
-    claims: Claims<'a>,
+    claims: &'a Claims<'a>,
     output: Output,
     rejects: Option<Output>,
     threads: usize,
     summary: Summary,
 }
 
-impl Run<'_> {
-    fn all(&mut self, input: &mut Input) -> Result<Written, Failure> {
-        while let Some(batch) = input.next_batch()? {
-            if let Written::Closed = self.one(batch)? {
-                return Ok(Written::Closed);
+/// A batch whose lines are out, while its claims are being completed.
+struct Out<'scope> {
+    completing: ScopedJoinHandle<'scope, Result<(), Failure>>,
+    /// Those of its claims, in order.
+    tokens: Vec<Token>,
+    first_seen: usize,
+    duplicates: usize,
+    rejected: usize,
+    length: u64,
+}
+
+impl<'a> Run<'a> {
+    fn all<'s>(&mut self, scope: &'s Scope<'s, 'a>, input: &mut Input) -> Result<Written, Failure> {
+        let mut last = None;
+        let ended = loop {
+            let batch = match input.next_batch() {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break Ok(Written::Done),
+                Err(failure) => break Err(failure),
+            };
+            match self.one(scope, batch, &mut last) {
+                Ok(Written::Done) => {}
+                ended => break ended,
             }
-        }
-        Ok(Written::Done)
+        };
+        let completed = self.completed(last);
+        ended.and_then(|written| completed.map(|()| written))
     }
 
-    fn one(&mut self, batch: Batch<'_>) -> Result<Written, Failure> {
+    /// Takes one batch through, as far as to begin to complete it; `last` is the batch before.
+    fn one<'s>(
+        &mut self,
+        scope: &'s Scope<'s, 'a>,
+        batch: Batch<'_>,
+        last: &mut Option<Out<'s>>,
+    ) -> Result<Written, Failure> {
         let parts = self.threads.min(batch.len().div_ceil(LINES_PER_THREAD));
         let Sorted { keys, rejected, stop } = self.sort(self.keys.find(batch, parts)?, batch.number);
-        let won = self.claims.claim(&keys, parts, batch.number)?;
+        let in_flight = last.as_ref().map_or(&[][..], |last| &last.tokens);
+        let won = self.claims.claim(&keys, parts, batch.number, in_flight)?;
+        self.completed(last.take())?;
 
         let first_seen = won.first_seen.iter().enumerate().filter(|(_, first)| **first);
         let lines = first_seen.map(|(index, _)| batch.line(index));
@@ -98,13 +127,25 @@ impl Run<'_> {
             self.report(&rejected, batch.number);
         }
 
-        let count = won.first_seen.iter().filter(|first| **first).count() as u64;
-        self.claims.complete(won)?;
-        self.summary.first_seen += count;
-        self.summary.duplicates += keys.iter().flatten().count() as u64 - count;
-        self.summary.rejected += rejected.len() as u64 + u64::from(stop.is_some());
-        self.summary.advance(batch.length);
+        let (claims, tokens) = (self.claims, won.tokens());
+        let keyed = keys.iter().flatten().count();
+        *last = Some(Out {
+            first_seen: tokens.len(),
+            duplicates: keyed - tokens.len(),
+            rejected: rejected.len() + usize::from(stop.is_some()),
+            length: batch.length,
+            tokens,
+            completing: parallel::start(scope, move || claims.complete(won))?,
+        });
         stop.map_or(Ok(Written::Done), Err)
+    }
+
+    /// Waits until a batch is completed, and counts it.
+    fn completed(&mut self, out: Option<Out<'_>>) -> Result<(), Failure> {
+        let Some(out) = out else { return Ok(()) };
+        parallel::result(out.completing)?;
+        self.summary.count(out.first_seen, out.duplicates, out.rejected, out.length);
+        Ok(())
     }
 
     /// Tells lines that have a key from those that have none. If these are not to be kept, the first ends the

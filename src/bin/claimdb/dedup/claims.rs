@@ -6,7 +6,7 @@
 use super::keys::Keyed;
 use super::parallel;
 use crate::failure::Failure;
-use claimdb::{Claim, Durability, Key, MAX_LEASE, Outcome, Request, SettleError, Store};
+use claimdb::{Claim, Durability, Key, MAX_LEASE, Outcome, Request, SettleError, Store, Token};
 use std::time::Duration;
 
 pub(super) struct Claims<'a> {
@@ -21,14 +21,30 @@ pub(super) struct Won {
     claims: Vec<Vec<Claim>>,
 }
 
+impl Won {
+    /// The tokens of the claims, in order.
+    pub(super) fn tokens(&self) -> Vec<Token> {
+        let mut tokens: Vec<Token> = self.claims.iter().flatten().map(Claim::token).collect();
+        tokens.sort_unstable();
+        tokens
+    }
+}
+
 impl<'a> Claims<'a> {
     pub(super) fn new(store: &'a Store, retain: Duration) -> Self {
         Self { store, retain }
     }
 
-    /// Claims `keys`; `None` has none. `number` is that of the first line.
-    pub(super) fn claim(&self, keys: &[Option<Keyed>], parts: usize, number: u64) -> Result<Won, Failure> {
-        let parts = parallel::each(0..parts, |part| self.claim_part(keys, part, number))?;
+    /// Claims `keys`; `None` has none. `number` is that of the first line, and `in_flight` are the tokens, in order,
+    /// of the claims that this run has and may still be completing.
+    pub(super) fn claim(
+        &self,
+        keys: &[Option<Keyed>],
+        parts: usize,
+        number: u64,
+        in_flight: &[Token],
+    ) -> Result<Won, Failure> {
+        let parts = parallel::each(0..parts, |part| self.claim_part(keys, part, number, in_flight))?;
         let mut won = Won { first_seen: vec![false; keys.len()], claims: Vec::with_capacity(parts.len()) };
         for part in parts {
             let part = part?;
@@ -42,7 +58,13 @@ impl<'a> Claims<'a> {
 
     /// Claims the keys of one part, each once: a later line with the key of an earlier one is a duplicate, whether
     /// that one won it or not. Sorted, because neighbours in the store are cheaper to get at together.
-    fn claim_part(&self, keys: &[Option<Keyed>], part: usize, number: u64) -> Result<Part, Failure> {
+    fn claim_part(
+        &self,
+        keys: &[Option<Keyed>],
+        part: usize,
+        number: u64,
+        in_flight: &[Token],
+    ) -> Result<Part, Failure> {
         let mine = keys.iter().zip(0..).filter_map(|(keyed, index)| match keyed {
             Some(keyed) if keyed.part == part => Some((&keyed.key, index)),
             _ => None,
@@ -53,7 +75,7 @@ impl<'a> Claims<'a> {
 
         let mut won = Part { lines: Vec::new(), claims: Vec::new() };
         for (key, index) in mine {
-            if let Some(claim) = self.claim_one(key, number + index as u64)? {
+            if let Some(claim) = self.claim_one(key, number + index as u64, in_flight)? {
                 won.lines.push(index);
                 won.claims.push(claim);
             }
@@ -61,7 +83,7 @@ impl<'a> Claims<'a> {
         Ok(won)
     }
 
-    fn claim_one(&self, key: &Key, line: u64) -> Result<Option<Claim>, Failure> {
+    fn claim_one(&self, key: &Key, line: u64, in_flight: &[Token]) -> Result<Option<Claim>, Failure> {
         // The claims are in memory alone and the store is this process's alone, so the lease keeps nobody out; but
         // it must not end while the process is stopped, or waits for the reader of its output.
         let request =
@@ -69,14 +91,17 @@ impl<'a> Claims<'a> {
         let state = match self.store.claim(request).map_err(|error| Failure::claiming(line, &error))? {
             Outcome::Granted(claim) => return Ok(Some(claim)),
             Outcome::Settled(_) => return Ok(None),
-            Outcome::InFlight(_) => "in flight",
+            Outcome::InFlight(holder) => match holder.token() {
+                Some(token) if in_flight.binary_search(&token).is_ok() => return Ok(None),
+                _ => "in flight",
+            },
             Outcome::Mismatched(_) => "used for something else",
             Outcome::Interrupted(_) => "interrupted",
         };
         Err(Failure::failed(
             format_args!("claiming the key of line {line}"),
             format_args!("this run did not claim it before, and it is {state}"),
-            "nothing of this batch was written; see who else uses the store, then run again",
+            "its line was not written; see who else uses the store, then run again",
         ))
     }
 

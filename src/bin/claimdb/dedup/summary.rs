@@ -8,9 +8,9 @@ use std::io::{self, Write};
 
 /// Counts lines and shows how far the run is.
 pub(super) struct Summary {
-    pub(super) first_seen: u64,
-    pub(super) duplicates: u64,
-    pub(super) rejected: u64,
+    first_seen: u64,
+    duplicates: u64,
+    rejected: u64,
     batch: usize,
     clock: SystemClock,
     began: Moment,
@@ -24,8 +24,11 @@ impl Summary {
         Self { first_seen: 0, duplicates: 0, rejected: 0, batch, clock, began, bar: bar(input) }
     }
 
-    /// Tells that a batch is dealt with, which was `length` bytes of the input.
-    pub(super) fn advance(&self, length: u64) {
+    /// Counts a batch that is dealt with, which was `length` bytes of the input.
+    pub(super) fn count(&mut self, first_seen: usize, duplicates: usize, rejected: usize, length: u64) {
+        self.first_seen += first_seen as u64;
+        self.duplicates += duplicates as u64;
+        self.rejected += rejected as u64;
         self.bar.inc(length);
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("{} lines, {} first seen", self.lines(), self.first_seen));
