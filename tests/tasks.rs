@@ -1,5 +1,6 @@
 //! The store from tasks: what futures answer, and what they leave behind when they are dropped.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // an executor of its own, from outside
+#![allow(clippy::unwrap_used)] // a test that fails has nothing else to say
 #![cfg(not(loom))]
 
 use claimdb::backend::Mem;
