@@ -63,7 +63,9 @@ impl Told {
     /// Takes part in a round. The winner settles only after everyone was told, unless the others wait for that.
     fn take_part(&self, store: &Store, round: Round, told_at: &Barrier) {
         let mut everyone_was_told = Arrival(Some(told_at));
-        let told = store.claim(round.request()).expect("the disk does not fail");
+        let told = store
+            .claim(round.request())
+            .expect("P1 one holder: one is granted the key, the others are told so");
         match told {
             Outcome::Granted(claim) => {
                 self.granted.fetch_add(1, Ordering::SeqCst);

@@ -64,17 +64,20 @@ fn killed_after(place: &Place, file: &Path, args: &[&str], count: u64) -> (Vec<u
 
 #[test]
 fn killed_and_run_again_no_line_is_lost_and_at_most_a_batch_comes_twice() {
-    let input = made_up(12_000);
-    let expected = first_seen(&input);
-    let distinct = lines(&expected).len() as u64;
+    let repeating = made_up(12_000);
+    let fresh = first_seen(&made_up(2_000));
     let mut numbers = Numbers(9);
     let mut kills = 0;
-    for (batch, threads) in [(7_u64, "1"), (100, "2"), (1_000, "2"), (1_000, "8")] {
+    // Where each line is new, all lines of a batch come again, and one too many in flight shows.
+    let runs = [(7_u64, "1", &fresh), (100, "2", &fresh), (1_000, "2", &repeating), (1_000, "8", &repeating)];
+    for (batch, threads, input) in runs {
+        let expected = first_seen(input);
+        let distinct = lines(&expected).len() as u64;
         let batch_text = batch.to_string();
         let args = ["--batch", batch_text.as_str(), "--threads", threads];
         // Several kills on one store, and then a run to the end.
         let place = Place::new();
-        let file = place.file("input", &input);
+        let file = place.file("input", input);
         let mut times = HashMap::<Vec<u8>, u64>::new();
         let mut count = |wrote: &[u8]| {
             // The last line may be cut short: that one has not come out.
@@ -83,8 +86,8 @@ fn killed_and_run_again_no_line_is_lost_and_at_most_a_batch_comes_twice() {
             }
         };
         let mut rounds = 0;
-        for _ in 0..3 {
-            let after = numbers.below(distinct / 4);
+        for _ in 0..5 {
+            let after = numbers.below(distinct / 8);
             let (wrote, killed) = killed_after(&place, &file, &args, after);
             count(&wrote);
             rounds += u64::from(killed);
@@ -102,5 +105,5 @@ fn killed_and_run_again_no_line_is_lost_and_at_most_a_batch_comes_twice() {
         assert!(repeated <= batch * rounds, "{what}: {repeated} lines came out again");
         place.over(&file, &args).wrote(b"");
     }
-    assert!(kills >= 8, "only {kills} runs were killed before they ended");
+    assert!(kills >= 12, "only {kills} runs were killed before they ended");
 }
