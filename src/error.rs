@@ -267,7 +267,7 @@ pub enum OpenError {
     },
     /// What is stored is damaged; nothing was changed.
     #[error(
-        "opening the store {place}: it is damaged: {reason}. Nothing was changed; copy the folder away before \
+        "opening the store {place}: it is damaged: {reason}. Nothing was deleted; copy the folder away before \
          trying anything on it"
     )]
     Damaged {

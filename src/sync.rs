@@ -133,6 +133,8 @@ pub(crate) const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 pub enum Break {
     /// A claim looks at the key, and takes it in a second step without looking again.
     CheckThenAct,
+    /// A claim in memory goes by what it read before it took the key, whatever happened in between.
+    StaleLook,
     /// A settling write does not ask whose token the record carries.
     NoTokenCheck,
     /// The unsynced mark is put on the key after the swap (rule 1).

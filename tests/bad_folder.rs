@@ -208,7 +208,7 @@ fn a_format_file_of_something_else_is_damage() {
         let error = is_refused(folder.path());
         assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
         let text = error.to_string();
-        assert!(text.contains("format") && text.contains("Nothing was changed"), "{text}");
+        assert!(text.contains("format") && text.contains("Nothing was deleted"), "{text}");
         assert!(text.len() < 1000, "the message repeats the whole file");
     }
     fs::write(&format, good).unwrap();
@@ -270,6 +270,24 @@ fn a_log_that_was_cut_before_its_first_record_is_damage_each_time() {
             assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
         }
     }
+}
+
+#[test]
+fn a_log_that_was_cut_in_its_middle_after_a_clean_close_is_damage() {
+    let folder = store();
+    let log = folder.path().join("sled").join("db");
+    let good = fs::read(&log).unwrap();
+    for length in [good.len() - 1, good.len() / 2, 21] {
+        fs::write(&log, &good[..length]).unwrap();
+        let before = contents(folder.path());
+        for _ in 0..2 {
+            let error = open(folder.path()).expect_err("P8 remembered: a store without its end was opened");
+            assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+        }
+        assert!(contents(folder.path()) == before, "a refused opening changed something");
+    }
+    fs::write(&log, good).unwrap();
+    assert!(has_its_record(folder.path()));
 }
 
 #[test]

@@ -63,6 +63,44 @@ mod models {
         model("three_claimants_in_memory", Some(3), || race(3, Durability::Result));
     }
 
+    /// Two claim one key and complete it at once when they are granted it: one of them runs.
+    fn one_runs(durability: Durability) {
+        let clock = ManualClock::new();
+        let store = store(Mem::new(), &clock);
+        let run = move |store: &Store| match store
+            .claim(Request::new("k").durability(durability))
+            .expect("memory does not fail")
+        {
+            Outcome::Granted(claim) => {
+                // Refused or not, its work has run.
+                drop(claim.complete("done"));
+                true
+            }
+            _ => false,
+        };
+        let other = {
+            let store = store.clone();
+            thread::spawn(move || run(&store))
+        };
+        let ran = usize::from(run(&store)) + usize::from(other.join().expect("a claimant panicked"));
+        assert_eq!(ran, 1, "P8 remembered: the work of one key ran {ran} times");
+    }
+
+    #[test]
+    fn one_runs_in_memory() {
+        model("one_runs_in_memory", Some(4), || one_runs(Durability::Relaxed));
+    }
+
+    #[test]
+    fn one_runs_durable() {
+        model("one_runs_durable", Some(3), || one_runs(Durability::Full));
+    }
+
+    #[test]
+    fn twin_stale_look() {
+        crate::support::twin(Break::StaleLook, "P8 remembered", || one_runs(Durability::Relaxed));
+    }
+
     #[test]
     fn twin_check_then_act() {
         crate::support::twin(Break::CheckThenAct, "P1 one holder", || race(2, Durability::Result));

@@ -86,6 +86,14 @@ pub struct Commit<'a> {
     pub effects: &'a [Write],
 }
 
+impl<'a> Commit<'a> {
+    /// A compare-and-swap that nothing goes with.
+    #[must_use]
+    pub fn swap(key: &'a [u8], expected: Option<&'a [u8]>, new: Option<&'a [u8]>) -> Self {
+        Self { key, expected, new, hints: &[], effects: &[] }
+    }
+}
+
 /// An unconditional write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {

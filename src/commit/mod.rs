@@ -121,8 +121,9 @@ impl<M: Send + 'static> GroupCommit<M> {
         self.state.lock().poisoned.clone()
     }
 
-    /// Gives a ticket to a write that has returned, and asks for the sync that will cover it.
-    pub(crate) fn ticket(self: &Arc<Self>, mark: Option<M>) -> Result<Ticket, Fault> {
+    /// Gives one ticket to writes that have returned, with the marks that they put, and asks for the sync that
+    /// will cover them.
+    pub(crate) fn ticket(self: &Arc<Self>, marks: impl IntoIterator<Item = M>) -> Result<Ticket, Fault> {
         let (ticket, start) = {
             let mut state = self.state.lock();
             if let Some(poisoned) = &state.poisoned {
@@ -133,9 +134,7 @@ impl<M: Send + 'static> GroupCommit<M> {
             }
             state.issued += 1;
             let ticket = state.issued;
-            if let Some(mark) = mark {
-                state.marks.push_back((ticket, mark));
-            }
+            state.marks.extend(marks.into_iter().map(|mark| (ticket, mark)));
             let start = self.sync_by == SyncBy::Thread && state.thread == Thread::NotStarted;
             if start {
                 state.thread = Thread::Running;

@@ -25,5 +25,5 @@ mod waiters;
 pub(crate) use loss::Loss;
 pub use loss::LossCause;
 pub(crate) use place::{Place, PlaceName};
-pub(crate) use table::{Admitted, Mark, Refusal, Table};
+pub(crate) use table::{Admitted, Mark, Refusal, Stamp, Table};
 pub(crate) use waiters::Waiting;

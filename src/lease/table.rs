@@ -87,11 +87,17 @@ impl Shard {
     }
 }
 
+/// How a shard stood: the number of places and marks that it has given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
 /// What the table says to a claimant.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// The key's place is the claimant's; `ended` is the expired claim that had it.
-    Place { place: Place, ended: Option<Holder> },
+    /// The key's place is the claimant's; `ended` is the expired claim that had it. If it was `undisturbed` since
+    /// the look, no place was taken and no mark put, so no record of the shard has been settled: what was read
+    /// in between still stands.
+    Place { place: Place, ended: Option<Holder>, undisturbed: bool },
     /// In flight; a claimant that waits is in the queue now, and looks again when signalled or at `look_again`.
     InFlight { holder: Holder, look_again: Option<Moment> },
     /// In flight for something else.
@@ -129,17 +135,19 @@ impl Table {
         &self.shards[usize::try_from(hash).unwrap_or(0) % self.shards.len()]
     }
 
-    /// Judges a claimant by what memory knows, and changes nothing. This is all that a losing claim costs.
-    pub(crate) fn look(&self, key: &[u8], purpose: Purpose) -> Result<Admission, Refusal> {
+    /// Judges a claimant by what memory knows, and changes nothing. This is all that a losing claim costs. The
+    /// stamp says how the shard stood; [`admit`](Self::admit) tells whether it still does.
+    pub(crate) fn look(&self, key: &[u8], purpose: Purpose) -> Result<(Admission, Stamp), Refusal> {
         let now = self.clock.now();
         let shard = self.shard(key).lock();
         if shard.closed {
             return Err(Refusal::Closed);
         }
-        Ok(match shard.entries.get(key) {
+        let admission = match shard.entries.get(key) {
             Some(entry) => decide::admit(entry.view(), purpose, now),
             None => Admission::Free { ended: None },
-        })
+        };
+        Ok((admission, Stamp(shard.next_id)))
     }
 
     /// Whether a settling write stands on the key that no finished sync covers. Readers of a record ask this
@@ -160,6 +168,7 @@ impl Table {
         key: &Arc<[u8]>,
         purpose: Purpose,
         waiting: Option<&Waiting<'_>>,
+        looked: Option<Stamp>,
     ) -> Admitted {
         let now = self.clock.now();
         let mut lost = None;
@@ -168,6 +177,7 @@ impl Table {
         if shard.closed {
             return Admitted::Closed;
         }
+        let undisturbed = looked == Some(Stamp(shard.next_id));
         let id = shard.id();
         // One look-up for both outcomes; only a waiter or a new holder leaves an entry behind.
         let entry = shard.entries.entry(Arc::clone(key)).or_default();
@@ -183,7 +193,7 @@ impl Table {
                 lost = before.and_then(|held| held.loss);
                 let never_granted = entry.never_granted.take();
                 let place = Place::new(self, key, id, never_granted);
-                Admitted::Place { place, ended }
+                Admitted::Place { place, ended, undisturbed }
             }
             Admission::InFlight(holder) => {
                 let front = waiting.is_some_and(|waiting| entry.waiters.join(&waiting.signal));

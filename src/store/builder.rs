@@ -9,7 +9,7 @@ use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::key::{self, Key};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
-use crate::store::engine::EngineCell;
+use crate::store::engine::{EngineCell, commit_one};
 use crate::sync::Signal;
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
@@ -206,12 +206,10 @@ impl Builder {
         let first = token::first_of_opening(ceiling, self.token_floor, self.clock.wall());
         let tokens = Tokens::starting_at(first);
         let raised = record::encode_ceiling(tokens.ceiling());
-        let commit =
-            Commit { key: &key, expected: found.as_deref(), new: Some(&raised), hints: &[], effects: &[] };
-        match engine.commit(&[commit]).pop() {
-            Some(Ok(Swap::Done)) => {}
-            Some(Err(error)) => return Err(storage(error)),
-            Some(Ok(Swap::Refused { .. })) | None => {
+        match commit_one(engine, &Commit::swap(&key, found.as_deref(), Some(&raised))) {
+            Ok(Swap::Done) => {}
+            Err(error) => return Err(storage(error)),
+            Ok(Swap::Refused { .. }) => {
                 return Err(damaged("its token ceiling changed while it was being opened".to_owned()));
             }
         }

@@ -1,8 +1,9 @@
 //! Progress that a holder saves for its successor.
 
+use super::engine::commit_one;
 use super::guard::Claim;
 use super::settle_error::{Lost, RetryCause};
-use crate::backend::Swap;
+use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::key::KeyLabel;
 use crate::protocol::decide::{self, Settling};
@@ -42,7 +43,7 @@ impl Claim {
                 }
             };
             let bytes = new.encode();
-            match store.swap(&*engine, &self.key, seen.as_deref(), Some(&bytes)) {
+            match commit_one(&*engine, &Commit::swap(self.key.encoded(), seen.as_deref(), Some(&bytes))) {
                 Ok(Swap::Done) => break (new, bytes),
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9).

@@ -1,19 +1,20 @@
 //! Asking for a key.
 
 use super::Inner;
+use super::engine::commit_one;
 use super::guard::Claim;
 use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
 use super::request::{Request, Resolved};
-use crate::backend::{Commit, Engine, Swap};
+use crate::backend::{Commit, Swap};
 use crate::clock::{Moment, expired};
 use crate::commit::Ticket;
-use crate::error::{ClaimError, Fault, StorageError};
+use crate::error::{ClaimError, Fault};
 use crate::key::Key;
-use crate::lease::{Admitted, Place, Waiting};
+use crate::lease::{Admitted, Place, Stamp, Waiting};
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, Record, State};
-use crate::sync::Mutex;
+use crate::sync::{Break, Mutex};
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +110,9 @@ impl Inner {
     fn attempt(self: &Arc<Self>, request: &Resolved, waiting: Option<&Waiting<'_>>) -> Result<Step, Fault> {
         let key = &request.key;
         // Memory alone refuses most losers.
-        match self.table.look(key.encoded(), Purpose::Work(request.fingerprint)).map_err(|_| Fault::Closed)? {
+        let looked = self.table.look(key.encoded(), Purpose::Work(request.fingerprint));
+        let (admission, stamp) = looked.map_err(|_| Fault::Closed)?;
+        match admission {
             Admission::Free { .. } => {}
             Admission::Mismatched => return Ok(self.mismatched(key)),
             Admission::InFlight(holder) if waiting.is_none() => {
@@ -120,7 +123,9 @@ impl Inner {
         }
         let Some(seen) = self.read(key)? else { return Ok(Step::Again) };
         match decide::claim(seen.record.as_ref(), &self.ask(request, None, None))? {
-            Verdict::Grant(_) | Verdict::Interrupt(_) => self.enter(request, waiting, Some(seen.bytes)),
+            Verdict::Grant(_) | Verdict::Interrupt(_) => {
+                self.enter(request, waiting, Some((seen.bytes, stamp)))
+            }
             verdict => self.tell(key, verdict, seen.record),
         }
     }
@@ -130,11 +135,19 @@ impl Inner {
         self: &Arc<Self>,
         request: &Resolved,
         waiting: Option<&Waiting<'_>>,
-        seen: Option<Option<Vec<u8>>>,
+        seen: Option<(Option<Vec<u8>>, Stamp)>,
     ) -> Result<Step, Fault> {
         let key = &request.key;
-        match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint), waiting) {
-            Admitted::Place { place, ended } => self.take(request, place, ended, seen),
+        let looked = seen.as_ref().map(|(_, stamp)| *stamp);
+        match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint), waiting, looked) {
+            Admitted::Place { place, ended, undisturbed } => {
+                // A swap finds out by itself whether what was seen still stands. A claim that is kept in memory
+                // makes none, so it looks again unless nothing can have happened.
+                let stands =
+                    undisturbed || request.terms.durability == Durability::Full || Break::StaleLook.is();
+                let seen = seen.map(|(bytes, _)| bytes).filter(|_| stands);
+                self.take(request, place, ended, seen)
+            }
             Admitted::InFlight { holder, look_again } => {
                 // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything.
                 self.is_unsynced(key)?;
@@ -159,11 +172,9 @@ impl Inner {
         self.check_writable()?;
         let key = &request.key;
         let engine = self.engine.get()?;
-        // A swap finds out by itself whether what was seen before taking the place still stands. A claim that is
-        // kept in memory makes none, so it looks again.
         let mut seen = match seen {
-            Some(seen) if request.terms.durability == Durability::Full => seen,
-            _ => engine.read(key.encoded())?,
+            Some(seen) => seen,
+            None => engine.read(key.encoded())?,
         };
         loop {
             if self.is_unsynced(key)? {
@@ -203,7 +214,7 @@ impl Inner {
                 let holder = Holder { purpose: Purpose::Work(request.fingerprint), ..self.upkeep() };
                 Some(self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?)
             };
-            match self.swap(&*engine, key, seen.as_deref(), Some(&bytes)) {
+            match commit_one(&*engine, &Commit::swap(key.encoded(), seen.as_deref(), Some(&bytes))) {
                 Ok(Swap::Done) => {}
                 Ok(Swap::Refused { current }) => {
                     place.set_never_granted(before);
@@ -236,20 +247,6 @@ impl Inner {
     pub(super) fn upkeep(&self) -> Holder {
         let since = self.clock.now();
         Holder { token: None, attempt: 0, purpose: Purpose::Upkeep, since, deadline: None }
-    }
-
-    /// One compare-and-swap of a key's record.
-    pub(super) fn swap(
-        &self,
-        engine: &dyn Engine,
-        key: &Key,
-        expected: Option<&[u8]>,
-        new: Option<&[u8]>,
-    ) -> Result<Swap, StorageError> {
-        let commit = Commit { key: key.encoded(), expected, new, hints: &[], effects: &[] };
-        engine.commit(&[commit]).pop().unwrap_or_else(|| {
-            Err(StorageError::new("writing to", "the engine", "it answered nothing for a commit"))
-        })
     }
 
     /// Waits for a sync that covers the write that has just returned.

@@ -7,6 +7,13 @@ use crate::sync::{Mutex, Signal};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// One commit alone.
+pub(super) fn commit_one(engine: &dyn Engine, commit: &Commit<'_>) -> Result<Swap, StorageError> {
+    engine.commit(std::slice::from_ref(commit)).pop().unwrap_or_else(|| {
+        Err(StorageError::new("writing to", "the engine", "it answered nothing for a commit"))
+    })
+}
+
 /// Hands the engine out until it is closed. Whoever has it keeps it for one call.
 #[derive(Debug)]
 pub(super) struct EngineCell {

@@ -51,7 +51,7 @@ impl Inner {
         let deadline = self.clock.now().after(wait);
         let waiting = (!wait.is_zero()).then(|| Waiting::new(&self.table, &name));
         loop {
-            match self.table.admit(&name, Purpose::Work(None), waiting.as_ref()) {
+            match self.table.admit(&name, Purpose::Work(None), waiting.as_ref(), None) {
                 Admitted::Place { place, .. } => return self.locked(key, place).map(Some),
                 Admitted::InFlight { look_again, .. } => match &waiting {
                     Some(waiting) if !expired(self.clock.now(), deadline) => {

@@ -47,6 +47,11 @@ impl Marked<'_> {
         self.store.commit.ticket(self.mark.take())
     }
 
+    /// The same for many writes of `store` at once, under one ticket, so that one sync covers them all.
+    pub(super) fn all_returned(store: &Inner, marked: Vec<Marked<'_>>) -> Result<Ticket, Fault> {
+        store.commit.ticket(marked.into_iter().filter_map(|mut marked| marked.mark.take()))
+    }
+
     /// The write leaves the key free: the one who has waited longest gets it.
     pub(super) fn frees(&mut self) {
         if let Some(mark) = &mut self.mark {

@@ -152,15 +152,17 @@ impl Inner {
         if self.engine.get().is_err() {
             return Ok(());
         }
-        let limit = self.settings.sync_limit;
-        let synced = match self.commit.ticket(None) {
+        // One bound for all of it.
+        let (start, limit) = (self.clock.now(), self.limit());
+        let left = || limit.saturating_sub(self.clock.now().since(start));
+        let synced = match self.commit.ticket([]) {
             Ok(ticket) => self.commit.wait(ticket, limit),
             Err(Fault::Closed) => Ok(()),
             Err(fault) => Err(fault),
         };
-        let stopped = self.commit.stop(limit);
+        let stopped = self.commit.stop(left());
         self.commit.let_go();
-        let gone = self.engine.close(&*self.clock, limit);
+        let gone = self.engine.close(&*self.clock, left());
         synced?;
         if stopped && gone {
             return Ok(());

@@ -1,9 +1,10 @@
 //! Looking at the store, and changing it, from outside a claim.
 
+use super::engine::commit_one;
 use super::outcome::Settled;
 use super::request::IntoKey;
 use super::{Inner, Seen, Store};
-use crate::backend::Swap;
+use crate::backend::{Commit, Swap};
 use crate::clock::expired;
 use crate::error::{AdminError, Fault};
 use crate::key::Key;
@@ -199,7 +200,7 @@ impl Inner {
         key: &Key,
         next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
     ) -> Result<bool, AdminError> {
-        let place = match self.table.admit(key.encoded(), Purpose::Upkeep, None) {
+        let place = match self.table.admit(key.encoded(), Purpose::Upkeep, None, None) {
             Admitted::Place { place, .. } => place,
             Admitted::InFlight { .. } | Admitted::Mismatched => {
                 self.is_unsynced(key).map_err(failed(doing, key))?;
@@ -231,7 +232,7 @@ impl Inner {
             if new.is_none() {
                 marked.frees();
             }
-            match self.swap(&*engine, key, seen.as_deref(), new.as_deref()) {
+            match commit_one(&*engine, &Commit::swap(key.encoded(), seen.as_deref(), new.as_deref())) {
                 Ok(Swap::Done) => break marked,
                 Ok(Swap::Refused { current }) => {
                     marked.clear();

@@ -1,11 +1,11 @@
 //! Ending a claim: complete, fail, omit, release.
 
+use super::engine::commit_one;
 use super::guard::Claim;
 use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, Lost, RetryCause, SettleError};
 use super::{Inner, Store};
-use crate::backend::Swap;
-use crate::commit::Ticket;
+use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission, Record};
@@ -73,8 +73,8 @@ impl Claim {
 
     fn settle(mut self, act: &Act) -> Result<(), SettleError> {
         let store = Arc::clone(&self.store);
-        let settled = store.apply(&mut self, act).and_then(|ticket| match ticket {
-            Some(ticket) => Ok(store.commit.wait(ticket, store.limit())?),
+        let settled = store.apply(&mut self, act).and_then(|marked| match marked {
+            Some(marked) => Ok(store.commit.wait(marked.returned()?, store.limit())?),
             None => Ok(()),
         });
         settled.map_err(|failure| self.failed(failure))
@@ -103,22 +103,34 @@ impl Store {
         &self,
         results: impl IntoIterator<Item = (Claim, T)>,
     ) -> Vec<Result<(), SettleError>> {
-        let apply = |(mut claim, value): (Claim, T)| match claim.store.encode(&value) {
-            Ok(bytes) => {
-                let store = Arc::clone(&claim.store);
-                match store.apply(&mut claim, &Act::Settle(Kept::Completed(bytes))) {
-                    Ok(ticket) => Ok((claim, ticket)),
-                    Err(failure) => Err(claim.failed(failure)),
-                }
-            }
+        let store = &self.0;
+        let apply = |(mut claim, value): (Claim, T)| match store.encode(&value) {
+            // A claim of another store is settled there, by itself.
+            Ok(_) if !Arc::ptr_eq(&claim.store, store) => claim.complete(&value).map(|()| None),
+            Ok(bytes) => match store.apply(&mut claim, &Act::Settle(Kept::Completed(bytes))) {
+                Ok(marked) => Ok(Some((claim, marked))),
+                Err(failure) => Err(claim.failed(failure)),
+            },
             Err(cause) => Err(SettleError::retry(claim, cause)),
         };
-        let applied: Vec<_> = results.into_iter().map(apply).collect();
-        // Tickets are in the order of writes, so who waits for the last has waited for all.
-        let last = applied.iter().flatten().filter_map(|(_, ticket)| *ticket).max();
-        let synced = last.map_or(Ok(()), |ticket| self.0.commit.wait(ticket, self.0.limit()));
-        let told = |(claim, ticket): (Claim, Option<Ticket>)| match (&synced, ticket) {
-            (Err(fault), Some(_)) => Err(SettleError::retry(claim, RetryCause::Fault(fault.clone()))),
+        let mut marks = Vec::new();
+        let mut applied = Vec::new();
+        for result in results {
+            // `Some(claim)` waits for the sync, `None` is settled.
+            applied.push(apply(result).map(|settled| {
+                let (claim, marked) = settled?;
+                marks.push(marked?);
+                Some(claim)
+            }));
+        }
+        let synced = match marks.is_empty() {
+            true => Ok(()),
+            false => {
+                Marked::all_returned(store, marks).and_then(|ticket| store.commit.wait(ticket, store.limit()))
+            }
+        };
+        let told = |claim: Option<Claim>| match (claim, &synced) {
+            (Some(claim), Err(fault)) => Err(SettleError::retry(claim, RetryCause::Fault(fault.clone()))),
             _ => Ok(()),
         };
         applied.into_iter().map(|applied| applied.and_then(told)).collect()
@@ -146,8 +158,8 @@ impl<F: Into<Fault>> From<F> for Failure {
 }
 
 impl Inner {
-    /// Does what `act` says and gives the ticket of the sync to wait for before telling, if there is one.
-    pub(super) fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Ticket>, Failure> {
+    /// Does what `act` says, and gives back the mark of the write if it is told only after its sync.
+    pub(super) fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Marked<'_>>, Failure> {
         // Before the record is let go, so that nothing renews what is being settled.
         let renewal = claim.renewal.lock().take();
         drop(renewal);
@@ -191,7 +203,7 @@ impl Inner {
                 Settling::SettledOtherwise => return Err(refused(marked, Failure::SettledOtherwise)),
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };
-            match self.swap(&*engine, &claim.key, seen.as_deref(), new.as_deref()) {
+            match commit_one(&*engine, &Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref())) {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.
@@ -212,7 +224,7 @@ impl Inner {
             marked.frees();
         }
         if synced {
-            return Ok(Some(marked.returned()?));
+            return Ok(Some(marked));
         }
         marked.clear();
         Ok(None)

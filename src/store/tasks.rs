@@ -10,6 +10,7 @@
 
 use super::claim::Next;
 use super::guard::Claim;
+use super::marked::Marked;
 use super::settle::Act;
 use super::settle_error::{RetryCause, SettleError};
 use super::{Inner, Outcome, Request, Store};
@@ -90,17 +91,14 @@ impl Claim {
             Err(cause) => return Err(SettleError::retry(self, cause)),
         };
         let store = Arc::clone(&self.store);
-        let ticket = match store.apply(&mut self, &act) {
-            Ok(ticket) => ticket,
+        let applied = store.apply(&mut self, &act);
+        let ticket = applied.and_then(|marked| Ok(marked.map(Marked::returned).transpose()?));
+        let synced = match ticket {
+            Ok(Some(ticket)) => store.synced(ticket).await,
+            Ok(None) => Ok(()),
             Err(failure) => return Err(self.failed(failure)),
         };
-        match ticket {
-            Some(ticket) => match store.synced(ticket).await {
-                Ok(()) => Ok(()),
-                Err(fault) => Err(SettleError::retry(self, RetryCause::Fault(fault))),
-            },
-            None => Ok(()),
-        }
+        synced.map_err(|fault| SettleError::retry(self, RetryCause::Fault(fault)))
     }
 }
 

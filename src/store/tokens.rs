@@ -2,6 +2,7 @@
 
 use super::Inner;
 use super::builder::ceiling_key;
+use super::engine::commit_one;
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::record;
@@ -38,12 +39,10 @@ impl Inner {
                     break found;
                 }
             }
-            let commit =
-                Commit { key: &key, expected: seen.as_deref(), new: Some(&raised), hints: &[], effects: &[] };
-            match engine.commit(&[commit]).pop() {
-                Some(Ok(Swap::Done)) | None => break wanted,
-                Some(Ok(Swap::Refused { current })) => seen = current,
-                Some(Err(error)) => return Err(error.into()),
+            match commit_one(&*engine, &Commit::swap(&key, seen.as_deref(), Some(&raised))) {
+                Ok(Swap::Done) => break wanted,
+                Ok(Swap::Refused { current }) => seen = current,
+                Err(error) => return Err(error.into()),
             }
         };
         // What was found may be another's unsynced raise, so this waits for a sync in either case.

@@ -5,13 +5,16 @@
 //! once it is older than two seconds: file systems stamp by a coarse tick, and two changes within one look alike.
 
 use super::folder::{Folder, files_in, sync_folder};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, expired};
 use crate::error::{OpenError, StorageError};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Signal};
+use rustix::fs::{FlockOperation, flock};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Barrier {
@@ -103,6 +106,23 @@ impl Barrier {
         let stamp = Stamp { seconds: found.st_mtime, nanos: found.st_mtime_nsec };
         let now = i64::try_from(self.clock.wall().unix_seconds()).unwrap_or(i64::MAX);
         Ok((now > stamp.seconds.saturating_add(2)).then_some(stamp))
+    }
+
+    /// Waits until sled has let go of its own lock on the log. Its threads can hold the file for a moment after the
+    /// last handle was dropped, and the next opening would be refused. For a second at most: that opening waits
+    /// as well, and says so.
+    pub(super) fn wait_for_sleds_lock(&self) {
+        const LOOK_AGAIN: Duration = Duration::from_millis(1);
+        let deadline = self.clock.now().after(Duration::from_secs(1));
+        while flock(&self.log, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let now = self.clock.now();
+            if expired(now, deadline) {
+                return;
+            }
+            self.clock.wait(&Arc::new(Signal::new()), now.after(LOOK_AGAIN));
+        }
+        // The lock goes with the file; should that fail, the next opening is refused and says so.
+        let _ = flock(&self.log, FlockOperation::Unlock);
     }
 
     /// Tells that a sync failed, so that this opening never counts as closed cleanly.

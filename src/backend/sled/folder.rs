@@ -3,7 +3,7 @@
 //! ```text
 //! lock     held by flock(2) for the time of an opening; its text is the process id, for people
 //! format   "claimdb 1": written after the first sync; where it is, sled must find records
-//! clean    there between a clean close and the next opening
+//! clean    there between a clean close and the next opening; the length of sled's log at that close
 //! sled/    sled's own files
 //! ```
 
@@ -27,7 +27,7 @@ pub(super) struct Folder {
     /// Whether `format` is there now.
     marked: Mutex<bool>,
     /// Its lock goes when this is dropped. The file itself is never deleted, so all openings lock one inode.
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -74,7 +74,7 @@ impl Folder {
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
 
         let existed = read_format(&path, &place)?;
-        Ok(Self { path, existed, marked: Mutex::new(existed), _lock: lock })
+        Ok(Self { path, existed, marked: Mutex::new(existed), lock })
     }
 
     /// Whether sled's log is there and has anything in it.
@@ -93,15 +93,24 @@ impl Folder {
     /// Makes the folder fit for sled: strays away and, unless the last close was clean, every file synced and
     /// dropped from the page cache, which after a failed sync can hold what never reached the disk (rule 7).
     pub(super) fn prepare(&self) -> Result<(), OpenError> {
+        let clean = self.clean_close();
+        let length = self.log_length().unwrap_or(0);
+        if let Some(closed_with) = clean
+            && length < closed_with
+        {
+            let reason = format!(
+                "its log `sled/db` has {length} bytes and was closed with {closed_with}; something cut it since"
+            );
+            return Err(OpenError::Damaged { place: self.name(), reason });
+        }
         let prepare = || -> io::Result<()> {
             for file in files_in(&self.engine())? {
                 if file.to_string_lossy().ends_with(".generating") {
                     fs::remove_file(&file)?;
                 }
             }
-            let clean = self.path.join("clean");
-            if fs::exists(&clean)? {
-                fs::remove_file(&clean)?;
+            if clean.is_some() {
+                fs::remove_file(self.path.join("clean"))?;
                 sync_folder(&self.path)?;
             } else if self.existed {
                 for file in self.all_files()? {
@@ -138,7 +147,19 @@ impl Folder {
     /// Tells that the store was closed with everything synced. If that cannot be written, the next opening takes
     /// longer and is as safe.
     pub(super) fn closed_cleanly(&self) {
-        let _ = write_synced(&self.path.join("clean"), b"").and_then(|()| sync_folder(&self.path));
+        let _ = self.log_length().and_then(|length| {
+            write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())?;
+            sync_folder(&self.path)
+        });
+    }
+
+    /// With how long a log the store was closed; `None` if the last opening did not end well.
+    fn clean_close(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join("clean")).ok()?.trim_end().parse().ok()
+    }
+
+    fn log_length(&self) -> io::Result<u64> {
+        Ok(fs::metadata(self.engine().join("db"))?.len())
     }
 
     /// Whether the store had been synced before this opening.
@@ -170,6 +191,14 @@ impl Folder {
         let mut files = files_in(&self.engine())?;
         files.extend(files_in(&self.blobs())?);
         Ok(files)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Not left to the closing of the file: a process that is just being started from this one, by whomever,
+        // has a copy of the descriptor until it runs its own program, and the lock would stay until then.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 

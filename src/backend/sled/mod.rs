@@ -219,6 +219,7 @@ impl Drop for SledEngine {
         let db = self.db.take();
         // sled unwraps a last sync of its own here.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(db))).is_ok();
+        self.barrier.wait_for_sleds_lock();
         if dropped && self.barrier.close().is_ok() {
             self.folder.closed_cleanly();
         }
