@@ -165,3 +165,18 @@ fn only_their_one_file_names_locks_clocks_threads_and_seeds() {
         }
     }
 }
+
+#[test]
+fn the_figures_in_the_readme_are_those_that_the_bench_wrote() {
+    let json = fs::read_to_string(root().join("docs/figures/claim-throughput.json")).expect("it is there");
+    let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");
+    let readme = fs::read_to_string(root().join("README.md")).expect("it is there");
+    let rows = figures["operations_per_second"].as_array().expect("it is a list");
+    assert_eq!(rows.first().map(|row| &row["what"]), Some(&"Full".into()), "the first row is the default");
+    for row in rows {
+        let what = row["what"].as_str().expect("it is text");
+        let what = if what.starts_with("floor") { what.to_owned() } else { format!("`{what}`") };
+        let row = format!("| {what} | {} | {} |", row["threads_1"], row["threads_64"]);
+        assert!(readme.contains(&row), "README.md does not show what was measured: {row}");
+    }
+}
