@@ -17,6 +17,7 @@ mod request;
 mod run;
 mod settle;
 mod settle_error;
+mod take;
 mod tasks;
 mod tokens;
 mod upkeep;

@@ -1,0 +1,232 @@
+//! Taking a key: from its place in memory to the record that is swapped in and the claim that is granted.
+
+use super::Inner;
+use super::claim::Step;
+use super::engine::commit_one;
+use super::guard::Claim;
+use super::marked::Marked;
+use super::outcome::Outcome;
+use super::request::Resolved;
+use crate::backend::{Commit, Swap};
+use crate::error::{Fault, StorageError};
+use crate::key::Key;
+use crate::lease::{Admitted, Place, Stamp, Waiting};
+use crate::protocol::decide::{self, Verdict};
+use crate::protocol::{Holder, Purpose};
+use crate::record::{Durability, Record, State};
+use crate::sync::{Break, Mutex};
+use crate::token::Token;
+use std::sync::Arc;
+
+/// A record that a claimant with the key's place is about to swap in. Dropping it gives the place up.
+pub(super) struct Write<'a> {
+    place: Place,
+    ended: Option<Holder>,
+    seen: Option<Vec<u8>>,
+    record: Record,
+    bytes: Vec<u8>,
+    /// What the place knew before this write, should it not land.
+    never_granted: Option<Token>,
+    /// The mark of an interruption, which others tell of as well (rule 5); `None` if this is a grant.
+    interrupting: Option<Marked<'a>>,
+}
+
+/// What is told once it is durable. Dropping it gives the place up, and the record counts as never granted.
+pub(super) struct Swapped {
+    /// The place of the claim to be granted; `None` if the key became interrupted.
+    place: Option<Place>,
+    record: Record,
+    bytes: Vec<u8>,
+}
+
+/// What became of a write.
+pub(super) enum Landed<'a> {
+    /// It landed; told once a sync covers it, to which its mark goes.
+    Swapped(Swapped, Option<Marked<'a>>),
+    /// Another record was there; this is what follows from that.
+    Refused(Step<'a>),
+}
+
+impl<'a> Write<'a> {
+    /// The swap of it, in the store's engine.
+    pub(super) fn commit<'b>(&'b self, key: &'b Key) -> Commit<'b> {
+        Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes))
+    }
+}
+
+impl Inner {
+    /// Takes the key's place, or the claimant's place among those who wait for it.
+    pub(super) fn enter<'a>(
+        self: &'a Arc<Self>,
+        request: &Resolved,
+        waiting: Option<&Waiting<'_>>,
+        seen: Option<(Option<Vec<u8>>, Stamp)>,
+    ) -> Result<Step<'a>, Fault> {
+        let key = &request.key;
+        let looked = seen.as_ref().map(|(_, stamp)| *stamp);
+        match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint), waiting, looked) {
+            Admitted::Place { place, ended, undisturbed } => {
+                // A swap finds out by itself whether what was seen still stands. A claim that is kept in memory
+                // makes none, so it looks again unless nothing can have happened.
+                let stands =
+                    undisturbed || request.terms.durability == Durability::Full || Break::StaleLook.is();
+                let seen = seen.map(|(bytes, _)| bytes).filter(|_| stands);
+                self.check_writable()?;
+                let seen = match seen {
+                    Some(seen) => seen,
+                    None => self.engine.get()?.read(key.encoded())?,
+                };
+                self.decide(request, place, ended, seen)
+            }
+            Admitted::InFlight { holder, look_again } => {
+                // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything.
+                self.is_unsynced(key)?;
+                if waiting.is_some() {
+                    self.check_writable()?;
+                }
+                Ok(Step::InFlight(holder, look_again))
+            }
+            Admitted::Mismatched => Ok(self.mismatched(key)),
+            Admitted::Closed => Err(Fault::Closed),
+        }
+    }
+
+    /// Decides with the place in hand. Whatever goes wrong, dropping the place leaves nothing behind (rule 10).
+    fn decide<'a>(
+        self: &'a Arc<Self>,
+        request: &Resolved,
+        mut place: Place,
+        ended: Option<Holder>,
+        seen: Option<Vec<u8>>,
+    ) -> Result<Step<'a>, Fault> {
+        let key = &request.key;
+        if self.is_unsynced(key)? {
+            return Ok(Step::Again);
+        }
+        let record = seen.as_deref().map(Record::decode).transpose()?;
+        if record.as_ref().map(|record| record.token) != place.never_granted() {
+            place.set_never_granted(None);
+        }
+        let never_granted = place.never_granted();
+        let ask = self.ask(request, ended, never_granted);
+        let (record, interrupting) = match decide::claim(record.as_ref(), &ask)? {
+            Verdict::Grant(grant) => {
+                let token = self.draw_token()?;
+                let new = decide::grant(record.as_ref(), grant, token, &ask)?;
+                if !grant.durable {
+                    return self.granted(request, place, new, None).map(Step::Answer);
+                }
+                // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
+                place.set_never_granted(Some(new.token));
+                (new, None)
+            }
+            Verdict::Interrupt(ended_by) => {
+                let Some(record) = &record else { return Ok(Step::Again) };
+                let holder = Holder { purpose: Purpose::Work(request.fingerprint), ..self.upkeep() };
+                let marked = self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?;
+                (decide::interrupted(record, ended_by), Some(marked))
+            }
+            verdict => {
+                drop(place);
+                return self.tell(key, verdict, record);
+            }
+        };
+        let bytes = record.encode();
+        let write = Write { place, ended, seen, record, bytes, never_granted, interrupting };
+        Ok(Step::Write(Box::new(write)))
+    }
+
+    /// Swaps the record in.
+    pub(super) fn write<'a>(
+        self: &'a Arc<Self>,
+        request: &Resolved,
+        write: Write<'a>,
+    ) -> Result<Landed<'a>, Fault> {
+        let swap = commit_one(&*self.engine.get()?, &write.commit(&request.key));
+        self.landed(request, write, swap)
+    }
+
+    /// Goes by what became of the swap.
+    pub(super) fn landed<'a>(
+        self: &'a Arc<Self>,
+        request: &Resolved,
+        mut write: Write<'a>,
+        swap: Result<Swap, StorageError>,
+    ) -> Result<Landed<'a>, Fault> {
+        match swap {
+            Ok(Swap::Done) => {}
+            Ok(Swap::Refused { current }) => {
+                write.place.set_never_granted(write.never_granted);
+                if let Some(marked) = write.interrupting {
+                    marked.clear();
+                }
+                let step = self.decide(request, write.place, write.ended, current)?;
+                return Ok(Landed::Refused(step));
+            }
+            // Its fate is unknown: look (P9). If it did not land, the error is told and nothing is held.
+            Err(error) => {
+                let found = self.engine.get()?.read(request.key.encoded())?;
+                if found.as_ref() != Some(&write.bytes) {
+                    write.place.set_never_granted(write.never_granted);
+                    return Err(error.into());
+                }
+            }
+        }
+        let Write { place, record, bytes, interrupting, .. } = write;
+        let place = interrupting.is_none().then_some(place);
+        Ok(Landed::Swapped(Swapped { place, record, bytes }, interrupting))
+    }
+
+    /// Tells what a finished sync has made durable.
+    pub(super) fn finish(self: &Arc<Self>, request: &Resolved, swapped: Swapped) -> Result<Outcome, Fault> {
+        let Swapped { place, record, bytes } = swapped;
+        match place {
+            Some(place) => self.granted(request, place, record, Some(bytes)),
+            None => self.interrupted(record).ok_or(Fault::Closed),
+        }
+    }
+
+    /// The lease starts now, when the grant is told (rule 15).
+    fn granted(
+        self: &Arc<Self>,
+        request: &Resolved,
+        mut place: Place,
+        record: Record,
+        stored: Option<Vec<u8>>,
+    ) -> Result<Outcome, Fault> {
+        let now = self.clock.now();
+        let holder = Holder {
+            token: Some(record.token),
+            attempt: record.attempt,
+            purpose: Purpose::Work(request.fingerprint),
+            since: now,
+            deadline: Some(now.after(request.terms.lease)),
+        };
+        place.grant(holder).map_err(|_| Fault::Closed)?;
+        self.counters.granted.add(1);
+        if matches!(record.state, State::Pending { previous: Some(_), .. }) {
+            self.counters.reclaimed.add(1);
+        }
+        Ok(Outcome::Granted(Claim {
+            store: Arc::clone(self),
+            key: request.key.clone(),
+            record: Box::new(record),
+            since: now,
+            stored,
+            place: Some(place),
+            renewal: Mutex::default(),
+        }))
+    }
+
+    /// What memory says of a write that is no claim's own.
+    pub(super) fn upkeep(&self) -> Holder {
+        let since = self.clock.now();
+        Holder { token: None, attempt: 0, purpose: Purpose::Upkeep, since, deadline: None }
+    }
+
+    /// Waits for a sync that covers the write that has just returned.
+    pub(super) fn wait_for_sync(&self) -> Result<(), Fault> {
+        let ticket = self.commit.ticket(None)?;
+        self.commit.wait(ticket, self.limit())
+    }
+}
