@@ -126,6 +126,14 @@ pub enum Fault {
         /// How long the running sync has been at it.
         running: Duration,
     },
+    /// The key's scope has as many live claims as it may.
+    #[error(
+        "its scope has {limit} live claims, which is its bound; wait until some have settled, or raise it"
+    )]
+    ScopeFull {
+        /// The bound.
+        limit: usize,
+    },
     /// The store was closed.
     #[error("the store is closed; open it again")]
     Closed,
@@ -197,6 +205,14 @@ pub enum AdminError {
         length: usize,
         /// The store's limit.
         limit: usize,
+    },
+    /// The scope has live claims.
+    #[error("{doing}: it has {live} live claims; wait until they have settled, or fence them")]
+    ScopeInUse {
+        /// What was tried.
+        doing: &'static str,
+        /// How many.
+        live: usize,
     },
     /// It went wrong underneath.
     #[error("{doing} {on}: {fault}")]

@@ -81,6 +81,11 @@ impl Key {
         KeyLabel(sync::process_seed().hash_one(&self.0) >> 16)
     }
 
+    /// The bytes with which all keys of this one's scope begin.
+    pub(crate) fn encoded_scope(&self) -> &[u8] {
+        &self.0[..self.name_start()]
+    }
+
     /// The bytes under which the record is stored.
     pub(crate) fn encoded(&self) -> &Arc<[u8]> {
         &self.0

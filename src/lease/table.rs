@@ -206,7 +206,7 @@ impl Table {
         if let Some(loss) = lost {
             loss.raise(match purpose {
                 Purpose::Work(_) => LossCause::TakenOver,
-                Purpose::Upkeep => LossCause::Removed,
+                Purpose::Upkeep | Purpose::Force => LossCause::Removed,
             });
         }
         admitted
@@ -294,6 +294,36 @@ impl Table {
                 raise(entry.waiters.all());
             }
         }
+    }
+
+    /// The claim that has the key's place, if one has.
+    pub(crate) fn holder(&self, key: &[u8]) -> Option<Holder> {
+        self.standing(key).0
+    }
+
+    /// The claim that has the key's place, and how many wait for the key.
+    pub(crate) fn standing(&self, key: &[u8]) -> (Option<Holder>, usize) {
+        let shard = self.shard(key).lock();
+        let entry = shard.entries.get(key);
+        let holder = entry.and_then(|entry| entry.place.as_ref()).map(|held| held.holder);
+        (holder, entry.map_or(0, |entry| entry.waiters.len()))
+    }
+
+    /// The keys that begin with `prefix` and whose place is taken by a claim that is live or on its way to be:
+    /// counted from the entries themselves, so the cost is that of all live claims.
+    pub(crate) fn live_keys(&self, prefix: &[u8]) -> Vec<Arc<[u8]>> {
+        let now = self.clock.now();
+        let mut live = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for (key, entry) in &shard.entries {
+                let over = |held: &Held| held.holder.deadline.is_some_and(|deadline| expired(now, deadline));
+                if key.starts_with(prefix) && entry.place.as_ref().is_some_and(|held| !over(held)) {
+                    live.push(Arc::clone(key));
+                }
+            }
+        }
+        live
     }
 
     /// How many places, marks and waiters there are.

@@ -31,6 +31,10 @@ pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
         (None, Some(place)) if place.deadline.is_some_and(|deadline| expired(now, deadline)) => {
             return Admission::Free { ended: Some(*place) };
         }
+        // One that is only taking the key holds nothing yet, and is done in a moment.
+        (None, Some(place)) if purpose == Purpose::Force && place.deadline.is_some() => {
+            return Admission::Free { ended: Some(*place) };
+        }
         (None, Some(place)) => place,
         (None, None) => return Admission::Free { ended: None },
     };

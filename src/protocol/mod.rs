@@ -52,6 +52,8 @@ pub enum Purpose {
     Work(Option<Fingerprint>),
     /// Removing or resolving the record, which says nothing of what the key is for.
     Upkeep,
+    /// The same, and a live claim is ended by it (rule 19).
+    Force,
 }
 
 /// What memory knows of a key.

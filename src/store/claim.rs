@@ -90,11 +90,15 @@ impl Inner {
                 if waiting.is_some() && !expired(now, deadline) {
                     Next::WaitUntil(look_again.map_or(deadline, |at| at.min(deadline)))
                 } else {
-                    self.counters.in_flight.add(1);
-                    Next::Tell(Outcome::InFlight(in_flight(&holder, now)))
+                    Next::Tell(self.told_in_flight(&holder))
                 }
             }
         })
+    }
+
+    pub(super) fn told_in_flight(&self, holder: &Holder) -> Outcome {
+        self.counters.in_flight.add(1);
+        Outcome::InFlight(in_flight(holder, self.clock.now()))
     }
 
     /// Goes as far as it can without writing.

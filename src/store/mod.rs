@@ -4,17 +4,20 @@
 //! dance in one call, `builder` opens. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
 //! take the place, swap the record, sync, tell.
 
+mod batch;
 mod builder;
 mod checkpoint;
 mod claim;
 mod engine;
 mod guard;
+mod list;
 mod lock;
 mod marked;
 mod outcome;
 mod read;
 mod request;
 mod run;
+mod scope;
 mod settle;
 mod settle_error;
 mod take;
@@ -22,14 +25,17 @@ mod tasks;
 mod tokens;
 mod upkeep;
 
+pub use batch::AllClaimed;
 pub use builder::Builder;
 pub use checkpoint::CheckpointError;
 pub use guard::{Claim, ExpiredLease};
+pub use list::{Inspection, KeyState, Listing, Pending};
 pub use lock::Lock;
 pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
-pub use read::{Resolution, Scan, Stats};
+pub use read::{Resolution, Stats};
 pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
+pub use scope::{LiveClaims, Scope, ScopeCount};
 pub use settle_error::{AlreadySettled, Lost, Retry, RetryCause, SettleError};
 pub use tasks::{ClaimFuture, SettleFuture};
 pub use upkeep::{LossRaised, LossSignal};

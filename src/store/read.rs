@@ -1,6 +1,7 @@
 //! Looking at the store, and changing it, from outside a claim.
 
 use super::engine::commit_one;
+use super::marked::Marked;
 use super::outcome::Settled;
 use super::request::IntoKey;
 use super::{Inner, Seen, Store};
@@ -15,9 +16,6 @@ use crate::record::{Kept, Record};
 use crate::token::Token;
 use crate::value;
 use serde::Serialize;
-use std::collections::VecDeque;
-use std::fmt;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +43,18 @@ impl Store {
             Removal::Swap => Some(None),
             Removal::Absent => None,
         };
-        self.0.change(DOING, &key, removal)
+        self.0.change(DOING, &key, Purpose::Upkeep, removal)
+    }
+
+    /// Removes a key like [`remove`](Self::remove), also from a live claim, which is fenced: its holder's loss
+    /// signal is raised, and everything that it tries from then on is refused.
+    ///
+    /// # Errors
+    /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get).
+    pub fn remove_by_force(&self, key: impl IntoKey) -> Result<bool, AdminError> {
+        const DOING: &str = "removing by force";
+        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        self.0.change(DOING, &key, Purpose::Force, |record| record.map(|_| None))
     }
 
     /// Settles an interrupted key by hand, in its holder's stead. `token` names the case that was looked at: if
@@ -67,20 +76,9 @@ impl Store {
             return Err(AdminError::TooLarge { doing: DOING, key: key.label(), length, limit });
         }
         let wall = self.0.clock.wall();
-        self.0.change(DOING, &key, move |record| decide::resolve(record, token, resolution.0.clone(), wall))
-    }
-
-    /// The settled keys of `scope` whose name begins with `prefix`, in the order of their names, each as of some
-    /// time during the walk. Keys that are forgotten or not durable yet are passed over. Reads a page of
-    /// [`Scan::PAGE`] records at a time and stops no claims.
-    ///
-    /// # Errors
-    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails or a record is
-    /// damaged, and ends.
-    pub fn scan(&self, scope: impl AsRef<[u8]>, prefix: impl AsRef<[u8]>) -> Result<Scan, AdminError> {
-        let prefix = Key::encoded_prefix(scope.as_ref(), prefix.as_ref())
-            .map_err(|error| AdminError::InvalidKey { doing: "scanning", error })?;
-        Ok(Scan { store: self.clone(), prefix, after: None, page: VecDeque::new(), done: false })
+        self.0.change(DOING, &key, Purpose::Upkeep, move |record| {
+            decide::resolve(record, token, resolution.0.clone(), wall)
+        })
     }
 
     /// Makes durable whatever was written before, [`Durability::Relaxed`](crate::Durability::Relaxed) results
@@ -165,7 +163,7 @@ impl Resolution {
     }
 }
 
-fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> AdminError + use<> {
+pub(super) fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> AdminError + use<> {
     let on = key.label().to_string();
     move |fault| AdminError::Failed { doing, on, fault }
 }
@@ -178,17 +176,7 @@ impl Inner {
         if self.is_forgotten(&record) { Ok(None) } else { self.settled(record) }
     }
 
-    /// What a scan tells of bytes that it has read.
-    fn scanned(&self, key: &Key, bytes: &[u8]) -> Result<Option<Settled>, Fault> {
-        let record = Record::decode(bytes)?;
-        decide::check_token(&record, self.tokens.ceiling())?;
-        if self.is_unsynced(key)? || self.is_forgotten(&record) {
-            return Ok(None);
-        }
-        self.settled(record)
-    }
-
-    fn is_forgotten(&self, record: &Record) -> bool {
+    pub(super) fn is_forgotten(&self, record: &Record) -> bool {
         record.forgotten_at().is_some_and(|end| expired(self.clock.wall(), end))
     }
 
@@ -198,9 +186,23 @@ impl Inner {
         self: &Arc<Self>,
         doing: &'static str,
         key: &Key,
+        purpose: Purpose,
         next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
     ) -> Result<bool, AdminError> {
-        let place = match self.table.admit(key.encoded(), Purpose::Upkeep, None, None) {
+        let Some(marked) = self.change_unsynced(doing, key, purpose, next)? else { return Ok(false) };
+        let synced = marked.returned().and_then(|ticket| self.commit.wait(ticket, self.limit()));
+        synced.map(|()| true).map_err(failed(doing, key))
+    }
+
+    /// The same without the wait: gives the mark of the write, if there was one.
+    pub(super) fn change_unsynced<'a>(
+        self: &'a Arc<Self>,
+        doing: &'static str,
+        key: &Key,
+        purpose: Purpose,
+        next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
+    ) -> Result<Option<Marked<'a>>, AdminError> {
+        let place = match self.table.admit(key.encoded(), purpose, None, None) {
             Admitted::Place { place, .. } => place,
             Admitted::InFlight { .. } | Admitted::Mismatched => {
                 self.is_unsynced(key).map_err(failed(doing, key))?;
@@ -216,7 +218,7 @@ impl Inner {
         key: &Key,
         mut place: Place,
         next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Option<Marked<'_>>, Fault> {
         self.check_writable()?;
         let engine = self.engine.get()?;
         let mut seen = engine.read(key.encoded())?;
@@ -225,7 +227,7 @@ impl Inner {
             if let Some(record) = &record {
                 decide::check_token(record, self.tokens.ceiling())?;
             }
-            let Some(new) = next(record.as_ref()) else { return Ok(false) };
+            let Some(new) = next(record.as_ref()) else { return Ok(None) };
             let new = new.map(|record| record.encode());
             // The mark goes on before the swap (rule 1), and not before it is certain that there will be one.
             let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
@@ -246,79 +248,7 @@ impl Inner {
         };
         place.set_never_granted(None); // the record that it spoke of is gone
         drop(place);
-        let ticket = marked.returned()?;
-        self.commit.wait(ticket, self.limit())?;
-        Ok(true)
-    }
-}
-
-/// The settled keys of a scope, one by one.
-pub struct Scan {
-    store: Store,
-    prefix: Vec<u8>,
-    after: Option<Vec<u8>>,
-    /// What was read and not given yet; an error is the last of it.
-    page: VecDeque<Result<(Key, Settled), AdminError>>,
-    done: bool,
-}
-
-impl Scan {
-    /// How many records are read at a time.
-    pub const PAGE: usize = 128;
-
-    /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
-    fn turn_page(&mut self) -> Result<(), Fault> {
-        let inner = &self.store.0;
-        inner.check_process()?;
-        let mut found = Vec::with_capacity(Self::PAGE);
-        inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
-            found.push((key.to_vec(), bytes.to_vec()));
-            if found.len() < Self::PAGE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        self.done = found.len() < Self::PAGE;
-        for (encoded, bytes) in found {
-            let key = Key::decode(&encoded);
-            self.after = Some(encoded);
-            let Some(key) = key else { continue };
-            match inner.scanned(&key, &bytes) {
-                Ok(Some(settled)) => self.page.push_back(Ok((key, settled))),
-                Ok(None) => {}
-                Err(fault) => {
-                    self.page.push_back(Err(failed("scanning", &key)(fault)));
-                    self.done = true;
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Scan {
-    /// Shows how far it is, not where: keys do not belong in logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan")
-            .field("ready", &self.page.len())
-            .field("done", &self.done)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Iterator for Scan {
-    type Item = Result<(Key, Settled), AdminError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.page.is_empty() && !self.done {
-            if let Err(fault) = self.turn_page() {
-                self.done = true;
-                return Some(Err(AdminError::Failed {
-                    doing: "scanning",
-                    on: "the store".to_owned(),
-                    fault,
-                }));
-            }
-        }
-        self.page.pop_front()
+        Ok(Some(marked))
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Request {
     durability: Option<Durability>,
     on_interrupt: OnInterrupt,
     max_attempts: Option<u32>,
+    /// How many live claims the key's scope may have; only a scope sets it.
+    max_live: Option<usize>,
 }
 
 impl Request {
@@ -39,7 +41,18 @@ impl Request {
             durability: None,
             on_interrupt: OnInterrupt::Rerun,
             max_attempts: None,
+            max_live: None,
         }
+    }
+
+    /// The same for another key.
+    pub(super) fn for_key(&self, key: Result<Key, KeyError>) -> Self {
+        Self { key, ..self.clone() }
+    }
+
+    /// Bounds the live claims of the key's scope.
+    pub(super) fn max_live(self, claims: usize) -> Self {
+        Self { max_live: Some(claims), ..self }
     }
 
     /// What the work is; compared with what the key was used for before. None if not set.
@@ -102,7 +115,8 @@ impl Request {
             let given = format!("{:?}", self.wait);
             return Err(InvalidSetting { setting: "wait", given, allowed: "at most 24 h" }.into());
         }
-        Ok(Resolved { key, fingerprint: self.fingerprint, terms, wait: self.wait })
+        let max_live = self.max_live;
+        Ok(Resolved { key, fingerprint: self.fingerprint, terms, wait: self.wait, max_live })
     }
 }
 
@@ -112,6 +126,7 @@ pub(super) struct Resolved {
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) terms: Terms,
     pub(super) wait: Duration,
+    pub(super) max_live: Option<usize>,
 }
 
 /// Whether `terms` are within bounds and go together.

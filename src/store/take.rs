@@ -52,6 +52,25 @@ impl<'a> Write<'a> {
     pub(super) fn commit<'b>(&'b self, key: &'b Key) -> Commit<'b> {
         Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes))
     }
+
+    /// What was there before, and what is there once this has landed.
+    pub(super) fn undo(&self) -> (Option<Vec<u8>>, Vec<u8>) {
+        (self.seen.clone(), self.bytes.clone())
+    }
+
+    /// Whether the key becomes interrupted by it, and is not granted.
+    pub(super) fn is_interruption(&self) -> bool {
+        self.interrupting.is_some()
+    }
+}
+
+impl Swapped {
+    /// Tells that the record was swapped back: there is none of this claim any more.
+    pub(super) fn taken_back(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.set_never_granted(None);
+        }
+    }
 }
 
 impl Inner {
@@ -72,6 +91,7 @@ impl Inner {
                     undisturbed || request.terms.durability == Durability::Full || Break::StaleLook.is();
                 let seen = seen.map(|(bytes, _)| bytes).filter(|_| stands);
                 self.check_writable()?;
+                self.check_room(request)?;
                 let seen = match seen {
                     Some(seen) => seen,
                     None => self.engine.get()?.read(key.encoded())?,
@@ -89,6 +109,14 @@ impl Inner {
             Admitted::Mismatched => Ok(self.mismatched(key)),
             Admitted::Closed => Err(Fault::Closed),
         }
+    }
+
+    /// Refuses a claim over its scope's bound. Its own place is taken already and counts, so two that come at
+    /// once can both be refused for the last room, and are never both let in.
+    fn check_room(&self, request: &Resolved) -> Result<(), Fault> {
+        let Some(limit) = request.max_live else { return Ok(()) };
+        let live = self.table.live_keys(request.key.encoded_scope()).len();
+        if live > limit { Err(Fault::ScopeFull { limit }) } else { Ok(()) }
     }
 
     /// Decides with the place in hand. Whatever goes wrong, dropping the place leaves nothing behind (rule 10).

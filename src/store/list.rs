@@ -1,0 +1,281 @@
+//! Walking over what is stored, page by page, without stopping claims.
+
+use super::outcome::{Interrupted, Settled};
+use super::read::failed;
+use super::request::IntoKey;
+use super::{Inner, Seen, Store};
+use crate::clock::WallTime;
+use crate::error::{AdminError, Fault};
+use crate::fingerprint::Fingerprint;
+use crate::key::Key;
+use crate::protocol::decide;
+use crate::record::{Record, State};
+use crate::token::Token;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// What is told of a record that was read and may be told of; `None` to pass it over.
+type Tell<T> = fn(&Inner, &Key, Record) -> Result<Option<T>, Fault>;
+
+impl Store {
+    /// The settled keys of `scope` whose name begins with `prefix`, in the order of their names, each as of some
+    /// time during the walk. Keys that are forgotten or not durable yet are passed over. Reads a page of
+    /// [`Listing::PAGE`] records at a time and stops no claims.
+    ///
+    /// # Errors
+    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails or a record is
+    /// damaged, and ends.
+    pub fn scan(
+        &self,
+        scope: impl AsRef<[u8]>,
+        prefix: impl AsRef<[u8]>,
+    ) -> Result<Listing<Settled>, AdminError> {
+        let prefix = Key::encoded_prefix(scope.as_ref(), prefix.as_ref())
+            .map_err(|error| AdminError::InvalidKey { doing: "scanning", error })?;
+        Ok(Listing::new(self, prefix, |inner, _, record| match inner.is_forgotten(&record) {
+            true => Ok(None),
+            false => inner.settled(record),
+        }))
+    }
+
+    /// The keys of all scopes whose claim is stored and not settled, live or not. Claims that are kept in memory
+    /// alone are not among them: see [`inspect`](Self::inspect) and [`stats`](Self::stats).
+    #[must_use]
+    pub fn pending(&self) -> Listing<Pending> {
+        Listing::new(self, Key::all_claims().to_vec(), |inner, key, record| {
+            let State::Pending { .. } = record.state else { return Ok(None) };
+            let holder = inner.table.holder(key.encoded());
+            let now = inner.clock.now();
+            let holder = holder.filter(|holder| holder.token == Some(record.token));
+            Ok(Some(Pending {
+                token: record.token,
+                attempt: record.attempt,
+                claimed_at: record.claimed_at,
+                remaining: holder.and_then(|holder| holder.deadline).map(|deadline| deadline.since(now)),
+            }))
+        })
+    }
+
+    /// The keys of all scopes that are interrupted, waiting for [`resolve`](Self::resolve).
+    #[must_use]
+    pub fn interrupted(&self) -> Listing<Interrupted> {
+        Listing::new(self, Key::all_claims().to_vec(), |_, _, record| Ok(Interrupted::from_record(record)))
+    }
+
+    /// Everything about one key: its record, and what memory knows.
+    ///
+    /// # Errors
+    /// [`AdminError`] if the key is none or storage failed.
+    pub fn inspect(&self, key: impl IntoKey) -> Result<Inspection, AdminError> {
+        const DOING: &str = "inspecting";
+        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        self.0.inspect(&key).map_err(failed(DOING, &key))
+    }
+}
+
+impl Inner {
+    fn inspect(&self, key: &Key) -> Result<Inspection, Fault> {
+        // The record first, memory afterwards (rule 2).
+        let seen = self.read(key)?;
+        let (holder, waiters) = self.table.standing(key.encoded());
+        let now = self.clock.now();
+        let memory = |state| Inspection {
+            state,
+            token: holder.and_then(|holder| holder.token),
+            attempt: holder.map_or(0, |holder| holder.attempt),
+            fingerprint: None,
+            claimed_at: None,
+            settled_at: None,
+            forgotten_at: None,
+            age: holder.map(|holder| now.since(holder.since)),
+            remaining: holder.and_then(|holder| holder.deadline).map(|deadline| deadline.since(now)),
+            waiters,
+        };
+        let Some(Seen { record, .. }) = seen else { return Ok(memory(KeyState::Settling)) };
+        let record = match record {
+            Some(record) if !self.is_forgotten(&record) => record,
+            _ if holder.is_some() => return Ok(memory(KeyState::InMemory)),
+            _ => return Ok(memory(KeyState::Absent)),
+        };
+        decide::check_token(&record, self.tokens.ceiling())?;
+        let (state, settled_at) = match &record.state {
+            State::Pending { .. } => (KeyState::Pending, None),
+            State::Interrupted { .. } => (KeyState::Interrupted, None),
+            State::Settled { at, .. } => (KeyState::Settled, Some(*at)),
+        };
+        if state == KeyState::Settled {
+            self.settled(record.clone())?;
+        }
+        Ok(Inspection {
+            token: Some(record.token),
+            attempt: record.attempt,
+            fingerprint: record.fingerprint,
+            claimed_at: Some(record.claimed_at),
+            settled_at,
+            forgotten_at: record.forgotten_at(),
+            ..memory(state)
+        })
+    }
+}
+
+/// Stored keys, one by one, with what there is to tell of each.
+pub struct Listing<T> {
+    store: Store,
+    prefix: Vec<u8>,
+    after: Option<Vec<u8>>,
+    tell: Tell<T>,
+    /// What was read and not given yet; an error is the last of it.
+    page: VecDeque<Result<(Key, T), AdminError>>,
+    done: bool,
+}
+
+impl<T> Listing<T> {
+    /// How many records are read at a time.
+    pub const PAGE: usize = 128;
+
+    pub(super) fn new(store: &Store, prefix: Vec<u8>, tell: Tell<T>) -> Self {
+        let store = store.clone();
+        Self { store, prefix, after: None, tell, page: VecDeque::new(), done: false }
+    }
+
+    /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
+    fn turn_page(&mut self) -> Result<(), Fault> {
+        let inner = &self.store.0;
+        inner.check_process()?;
+        let mut found = Vec::with_capacity(Self::PAGE);
+        inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
+            found.push((key.to_vec(), bytes.to_vec()));
+            if found.len() < Self::PAGE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        self.done = found.len() < Self::PAGE;
+        for (encoded, bytes) in found {
+            let key = Key::decode(&encoded);
+            self.after = Some(encoded);
+            let Some(key) = key else { continue };
+            match inner.listed(&key, &bytes, self.tell) {
+                Ok(Some(told)) => self.page.push_back(Ok((key, told))),
+                Ok(None) => {}
+                Err(fault) => {
+                    self.page.push_back(Err(failed("listing", &key)(fault)));
+                    self.done = true;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn listed<T>(&self, key: &Key, bytes: &[u8], tell: Tell<T>) -> Result<Option<T>, Fault> {
+        let record = Record::decode(bytes)?;
+        decide::check_token(&record, self.tokens.ceiling())?;
+        if self.is_unsynced(key)? { Ok(None) } else { tell(self, key, record) }
+    }
+}
+
+impl<T> fmt::Debug for Listing<T> {
+    /// Shows how far it is, not where: keys do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listing")
+            .field("ready", &self.page.len())
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Iterator for Listing<T> {
+    type Item = Result<(Key, T), AdminError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.page.is_empty() && !self.done {
+            if let Err(fault) = self.turn_page() {
+                self.done = true;
+                let on = "the store".to_owned();
+                return Some(Err(AdminError::Failed { doing: "listing", on, fault }));
+            }
+        }
+        self.page.pop_front()
+    }
+}
+
+/// A stored claim that is not settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending {
+    token: Token,
+    attempt: u32,
+    claimed_at: WallTime,
+    remaining: Option<Duration>,
+}
+
+impl Pending {
+    /// Its token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Which attempt it is.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// When it was made.
+    #[must_use]
+    pub fn claimed_at(&self) -> WallTime {
+        self.claimed_at
+    }
+
+    /// The rest of its lease; zero if that has run out, `None` if its holder has ended and the next claimant gets
+    /// the key.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+}
+
+/// Where a key stands, as [`Store::inspect`] tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    /// Nobody has claimed it, or what was stored is forgotten.
+    Absent,
+    /// Claimed, and the claim is kept in memory alone.
+    InMemory,
+    /// Claimed, and the claim is stored; its holder may have ended.
+    Pending,
+    /// Being settled or changed, and not durable yet.
+    Settling,
+    /// Interrupted.
+    Interrupted,
+    /// Settled.
+    Settled,
+}
+
+/// Everything about one key. Times that do not apply are `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Where it stands.
+    pub state: KeyState,
+    /// The token of the claim that has it, had it last, or settled it.
+    pub token: Option<Token>,
+    /// Which attempt that is; 0 if there is none.
+    pub attempt: u32,
+    /// What it is for, if it is stored and the claim said so.
+    pub fingerprint: Option<Fingerprint>,
+    /// When the stored claim was made.
+    pub claimed_at: Option<WallTime>,
+    /// When it was settled.
+    pub settled_at: Option<WallTime>,
+    /// When its retention ends.
+    pub forgotten_at: Option<WallTime>,
+    /// For how long its holder has had it.
+    pub age: Option<Duration>,
+    /// The rest of the holder's lease; zero once it has run out.
+    pub remaining: Option<Duration>,
+    /// How many callers wait for it.
+    pub waiters: usize,
+}

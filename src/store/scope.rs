@@ -1,0 +1,288 @@
+//! Scopes: who keys belong to, and on what terms they are claimed.
+
+use super::list::Listing;
+use super::marked::Marked;
+use super::request::Request;
+use super::{Claim, ClaimFuture, Outcome, Run, RunError, Settled, Store};
+use crate::error::{AdminError, ClaimError};
+use crate::key::{Key, KeyError, MAX_NAME};
+use crate::protocol::Purpose;
+use crate::record::{Durability, OnInterrupt, State};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// Keys that belong together: a tenant's, a route's, a queue's. Made by [`Store::scope`].
+///
+/// It gives its claims their terms; what is not set is the store's. Nothing about it is stored: a scope is there
+/// while it has keys. Names of different scopes never meet, whatever bytes they are made of.
+#[derive(Clone)]
+pub struct Scope {
+    store: Store,
+    name: Vec<u8>,
+    template: Request,
+}
+
+/// What [`Scope::empty`] does with live claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveClaims {
+    /// If there are any, nothing is removed.
+    Refuse,
+    /// Their keys are removed like the others, and their holders fenced.
+    Fence,
+}
+
+/// How many keys a scope has in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ScopeCount {
+    /// Claimed and not settled, of the stored claims.
+    pub pending: u64,
+    /// Interrupted.
+    pub interrupted: u64,
+    /// Settled and remembered.
+    pub settled: u64,
+    /// Claims whose lease has not run out, those that are kept in memory alone included.
+    pub live: u64,
+}
+
+impl Store {
+    /// The scope `name`, of at most 255 bytes, with the store's terms.
+    ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// use std::time::Duration;
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let payments = store.scope("tenant-7/payments")?.lease(Duration::from_secs(5)).max_live(100);
+    /// let claim = payments.claim("order-42")?.granted().expect("nobody else is here");
+    /// assert!(store.claim("order-42")?.granted().is_some(), "the same name in the empty scope is another key");
+    /// claim.complete("receipt")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`KeyError`] if the name is too long.
+    pub fn scope(&self, name: impl AsRef<[u8]>) -> Result<Scope, KeyError> {
+        let name = name.as_ref().to_vec();
+        Key::encoded_prefix(&name, b"")?;
+        let template = Request::new(Key::new("template")?);
+        Ok(Scope { store: self.clone(), name, template })
+    }
+
+    /// The names of all scopes that have stored keys, in the order of their encoding: by length, then bytewise.
+    /// Costs one look-up for each.
+    ///
+    /// # Errors
+    /// [`AdminError`] if storage failed.
+    pub fn scopes(&self) -> Result<Vec<Vec<u8>>, AdminError> {
+        let whole =
+            |fault| AdminError::Failed { doing: "listing scopes of", on: "the store".to_owned(), fault };
+        let engine = self.0.engine.get().map_err(whole)?;
+        let (mut scopes, mut after): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
+        loop {
+            let mut found = None;
+            let scanned = engine.scan(&Key::all_claims(), after.as_deref(), &mut |key, _| {
+                found = Key::decode(key);
+                ControlFlow::Break(())
+            });
+            scanned.map_err(|error| whole(error.into()))?;
+            let Some(key) = found else { return Ok(scopes) };
+            // Past every name that the scope can have.
+            let mut last = key.encoded_scope().to_vec();
+            last.extend_from_slice(&[0xFF; MAX_NAME]);
+            after = Some(last);
+            scopes.push(key.scope().to_vec());
+        }
+    }
+}
+
+impl Scope {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// As [`Request::lease`], for all its claims.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { template: self.template.lease(lease), ..self }
+    }
+
+    /// As [`Request::retention`], for all its claims.
+    #[must_use]
+    pub fn retention(self, retention: Duration) -> Self {
+        Self { template: self.template.retention(retention), ..self }
+    }
+
+    /// As [`Request::wait`], for all its claims.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { template: self.template.wait(wait), ..self }
+    }
+
+    /// As [`Request::durability`], for all its claims.
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { template: self.template.durability(durability), ..self }
+    }
+
+    /// As [`Request::on_interrupt`], for all its claims.
+    #[must_use]
+    pub fn on_interrupt(self, on_interrupt: OnInterrupt) -> Self {
+        Self { template: self.template.on_interrupt(on_interrupt), ..self }
+    }
+
+    /// As [`Request::max_attempts`], for all its claims.
+    #[must_use]
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        Self { template: self.template.max_attempts(attempts), ..self }
+    }
+
+    /// How many of its keys may be claimed at a time; one more is refused with
+    /// [`Fault::ScopeFull`](crate::Fault::ScopeFull), whether or not it waits. Settled keys are told as ever.
+    ///
+    /// Never exceeded; two claims that come at once for the last room can both be refused. The live claims are
+    /// counted anew for each grant, which costs a look at every live claim of the store.
+    #[must_use]
+    pub fn max_live(self, claims: usize) -> Self {
+        Self { template: self.template.max_live(claims), ..self }
+    }
+
+    /// A claim of the key `name` on this scope's terms, to be changed before it is made.
+    pub fn request(&self, name: impl AsRef<[u8]>) -> Request {
+        self.template.for_key(Key::scoped(&self.name, name))
+    }
+
+    /// [`Store::claim`] in this scope.
+    ///
+    /// # Errors
+    /// As [`Store::claim`].
+    pub fn claim(&self, name: impl AsRef<[u8]>) -> Result<Outcome, ClaimError> {
+        self.store.claim(self.request(name))
+    }
+
+    /// [`Store::claim_async`] in this scope.
+    pub fn claim_async(&self, name: impl AsRef<[u8]>) -> ClaimFuture {
+        self.store.claim_async(self.request(name))
+    }
+
+    /// [`Store::run`] in this scope.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub fn run<T, E>(
+        &self,
+        name: impl AsRef<[u8]>,
+        work: impl FnOnce(&Claim) -> Result<T, E>,
+    ) -> Result<Run<T>, RunError<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        self.store.run(self.request(name), work)
+    }
+
+    /// [`Store::get`] in this scope.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get(&self, name: impl AsRef<[u8]>) -> Result<Option<Settled>, AdminError> {
+        let key = Key::scoped(&self.name, name);
+        self.store.get(key.map_err(|error| AdminError::InvalidKey { doing: "reading", error })?)
+    }
+
+    /// [`Store::scan`] of this scope.
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    pub fn settled(&self, prefix: impl AsRef<[u8]>) -> Result<Listing<Settled>, AdminError> {
+        self.store.scan(&self.name, prefix)
+    }
+
+    /// How many keys it has in each state. Walks over all of them.
+    ///
+    /// # Errors
+    /// [`AdminError`] if storage failed or a record is damaged.
+    pub fn count(&self) -> Result<ScopeCount, AdminError> {
+        let prefix = self.prefix("counting")?;
+        let live = self.store.0.table.live_keys(&prefix).len() as u64;
+        let mut count = ScopeCount { live, ..ScopeCount::default() };
+        let records = Listing::new(&self.store, prefix, |inner, _, record| {
+            Ok(Some((inner.is_forgotten(&record), record.state)))
+        });
+        for record in records {
+            match record?.1 {
+                (true, _) => {}
+                (false, State::Pending { .. }) => count.pending += 1,
+                (false, State::Interrupted { .. }) => count.interrupted += 1,
+                (false, State::Settled { .. }) => count.settled += 1,
+            }
+        }
+        Ok(count)
+    }
+
+    /// Removes all keys that are stored when it comes to them, and gives their number. When this returns, that is
+    /// durable. A key that is claimed while this runs may be removed or not; with [`LiveClaims::Refuse`] such a
+    /// claim is never fenced, and ends this with an error.
+    ///
+    /// # Errors
+    /// [`AdminError::ScopeInUse`] if there were live claims that may not be fenced; nothing was removed then.
+    /// [`AdminError::InFlight`] if a key was claimed or settled meanwhile; what was removed stays so.
+    pub fn empty(&self, live: LiveClaims) -> Result<u64, AdminError> {
+        const DOING: &str = "emptying a scope";
+        let (inner, prefix) = (&self.store.0, self.prefix(DOING)?);
+        let purpose = match live {
+            LiveClaims::Refuse => Purpose::Upkeep,
+            LiveClaims::Fence => Purpose::Force,
+        };
+        let in_memory = inner.table.live_keys(&prefix);
+        if live == LiveClaims::Refuse && !in_memory.is_empty() {
+            return Err(AdminError::ScopeInUse { doing: DOING, live: in_memory.len() });
+        }
+        let stored = Listing::new(&self.store, prefix, |_, _, _| Ok(Some(())));
+        let keys = in_memory.iter().filter_map(|key| Key::decode(key)).map(Ok);
+        let keys = keys.chain(stored.map(|listed| listed.map(|(key, ())| key)));
+        // A sync for so many at a time, so that a large scope does not fill memory with marks.
+        const AT_A_TIME: usize = 1024;
+        let sync = |marks: Vec<Marked<'_>>| {
+            if marks.is_empty() {
+                return Ok(());
+            }
+            let synced = Marked::all_returned(inner, marks)
+                .and_then(|ticket| inner.commit.wait(ticket, inner.limit()));
+            synced.map_err(|fault| AdminError::Failed { doing: DOING, on: "the store".to_owned(), fault })
+        };
+        let (mut removed, mut marks, mut ended) = (0, Vec::new(), Ok(()));
+        for key in keys {
+            let change = |record: Option<&crate::record::Record>| record.map(|_| None);
+            match key.and_then(|key| inner.change_unsynced(DOING, &key, purpose, change)) {
+                Ok(marked) => {
+                    removed += u64::from(marked.is_some());
+                    marks.extend(marked);
+                    if marks.len() == AT_A_TIME {
+                        sync(std::mem::take(&mut marks))?;
+                    }
+                }
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
+            }
+        }
+        sync(marks)?;
+        ended.map(|()| removed)
+    }
+
+    fn prefix(&self, doing: &'static str) -> Result<Vec<u8>, AdminError> {
+        Key::encoded_prefix(&self.name, b"").map_err(|error| AdminError::InvalidKey { doing, error })
+    }
+}
+
+impl fmt::Debug for Scope {
+    /// Shows its terms, not its name, which may be a tenant's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("template", &self.template).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! Many claims at once: each for itself, or all or none.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)] // a test that fails has nothing else to say
+#![allow(clippy::disallowed_methods)] // threads that wait, from outside
+
+use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
+use claimdb::{
+    AllClaimed, Claim, Durability, ManualClock, OnInterrupt, OpenError, Outcome, Request, Settled,
+    StorageError, Store, SyncBy,
+};
+use std::time::Duration;
+
+const SEC: Duration = Duration::from_secs(1);
+
+fn world() -> (Store, ManualClock, Mem) {
+    let (clock, mem) = (ManualClock::new(), Mem::with_power_cuts());
+    // No thread syncs on its own, so that syncs can be counted.
+    let store = Store::builder(mem.clone()).clock(clock.clone()).sync_by(SyncBy::Caller).open().unwrap();
+    (store, clock, mem)
+}
+
+fn all(outcome: AllClaimed) -> Vec<Claim> {
+    match outcome {
+        AllClaimed::Granted(claims) => claims,
+        AllClaimed::Refused { index, outcome } => panic!("request {index} was refused: {outcome:?}"),
+    }
+}
+
+#[test]
+fn each_request_of_a_batch_is_answered_for_itself_under_one_sync() {
+    let (store, clock, _) = world();
+    store.claim("done").unwrap().granted().unwrap().complete("x").unwrap();
+    let held = store.claim("held").unwrap().granted().unwrap();
+    drop(store.claim("dropped").unwrap().granted().unwrap());
+    let expired = store.claim(Request::new("expired").lease(SEC)).unwrap().granted().unwrap();
+    drop(store.claim(Request::new("odd").on_interrupt(OnInterrupt::Quarantine)).unwrap().granted().unwrap());
+    clock.advance(SEC);
+    let syncs = store.stats().syncs;
+    let requests = [
+        Request::new("new"),
+        Request::new("done"),
+        Request::new("held"),
+        Request::new("new").wait(60 * SEC), // in flight by the first; never waited for
+        Request::new("memory").durability(Durability::Result),
+        Request::new(""),
+        Request::new("dropped"),
+        Request::new("expired"),
+        Request::new("odd"),
+        Request::new("bad").lease(Duration::ZERO),
+    ];
+    let answers = store.claim_many(&requests);
+    assert_eq!(store.stats().syncs, syncs + 1, "one sync for the batch");
+    let mut answers = answers.into_iter();
+    let mut next = || answers.next().unwrap();
+    let new = next().unwrap().granted().unwrap();
+    assert!(matches!(next().unwrap(), Outcome::Settled(Settled::Completed(_))));
+    assert!(matches!(next().unwrap(), Outcome::InFlight(_)));
+    assert!(matches!(next().unwrap(), Outcome::InFlight(_)), "a duplicate in the batch");
+    let memory = next().unwrap().granted().unwrap();
+    assert!(next().unwrap_err().to_string().contains("empty"));
+    assert_eq!(next().unwrap().granted().unwrap().attempt(), 2);
+    assert_eq!(next().unwrap().granted().unwrap().attempt(), 2);
+    assert!(matches!(next().unwrap(), Outcome::Interrupted(_)));
+    assert!(next().unwrap_err().to_string().contains("lease"));
+    assert!(answers.next().is_none());
+    for claim in [new, memory] {
+        claim.complete("mine").unwrap();
+    }
+    assert!(matches!(expired.complete("late"), Err(claimdb::SettleError::Lost(_))), "P3 fenced");
+    drop(held);
+}
+
+#[test]
+fn a_batch_survives_a_power_cut_as_it_was_told() {
+    let (store, clock, mem) = world();
+    let told = store.claim_many((0..100).map(|n| format!("k{n}")));
+    let tokens: Vec<_> = told.into_iter().map(|told| told.unwrap().granted().unwrap().token()).collect();
+    mem.crash();
+    let store = Store::builder(mem).clock(clock).sync_by(SyncBy::Caller).open().unwrap();
+    for (n, token) in tokens.into_iter().enumerate() {
+        let claim = store.claim(format!("k{n}")).unwrap().granted().unwrap();
+        let previous = claim.previous().map(|previous| previous.token);
+        assert_eq!((claim.attempt(), previous), (2, Some(token)), "P4 durable before told");
+    }
+}
+
+#[test]
+fn all_or_none_are_claimed() {
+    let (store, _clock, _) = world();
+    let claims = all(store.claim_all(["b", "a", "b", "c"]).unwrap());
+    let names: Vec<_> = claims.iter().map(|claim| claim.key().name().to_vec()).collect();
+    assert_eq!(names, [b"b", b"a", b"c"], "in the order of the requests, each once");
+    for key in ["a", "b", "c"] {
+        assert!(matches!(store.claim(key).unwrap(), Outcome::InFlight(_)));
+    }
+    match store.claim_all(["x", "c", "y"]).unwrap() {
+        AllClaimed::Refused { index: 1, outcome: Outcome::InFlight(_) } => {}
+        other => panic!("{other:?}"),
+    }
+    for key in ["x", "y"] {
+        assert_eq!(store.claim(key).unwrap().granted().unwrap().attempt(), 1, "DL-03: {key} was not undone");
+    }
+    drop(claims);
+    let claims = all(store.claim_all(["a", "b", "c"]).unwrap());
+    assert!(claims.iter().all(|claim| claim.attempt() == 2));
+    for claim in claims {
+        claim.complete("done").unwrap();
+    }
+    assert!(matches!(
+        store.claim_all(["a", "z"]).unwrap(),
+        AllClaimed::Refused { index: 0, outcome: Outcome::Settled(_) }
+    ));
+    assert_eq!(store.claim("z").unwrap().granted().unwrap().attempt(), 1);
+}
+
+#[test]
+fn all_waits_for_the_last_one_and_holds_none_meanwhile() {
+    let (store, clock, _) = world();
+    let held = store.claim("c").unwrap().granted().unwrap();
+    let waiter = {
+        let store = store.clone();
+        let requests = ["a", "c"].map(|key| Request::new(key).wait(60 * SEC));
+        std::thread::spawn(move || all(store.claim_all(requests).unwrap()).len())
+    };
+    while store.stats().waiters == 0 {
+        std::thread::yield_now();
+    }
+    let other = store.claim("a").unwrap().granted().expect("while it waits it holds none (rule 24)");
+    other.release().unwrap();
+    held.release().unwrap();
+    assert_eq!(waiter.join().unwrap(), 2);
+    // And keeps its deadline.
+    let held = store.claim(Request::new("e").lease(3600 * SEC)).unwrap().granted().unwrap();
+    let waiter = {
+        let store = store.clone();
+        let requests = ["d", "e"].map(|key| Request::new(key).wait(5 * SEC));
+        std::thread::spawn(move || store.claim_all(requests).unwrap())
+    };
+    while store.stats().waiters == 0 {
+        std::thread::yield_now();
+    }
+    clock.advance(5 * SEC);
+    assert!(matches!(
+        waiter.join().unwrap(),
+        AllClaimed::Refused { index: 1, outcome: Outcome::InFlight(_) }
+    ));
+    drop(held);
+    assert_eq!(store.stats().waiters, 0);
+}
+
+#[test]
+fn opposite_orders_do_not_block_each_other() {
+    let (store, _clock, _) = world();
+    let threads: Vec<_> = [["a", "b"], ["b", "a"]]
+        .into_iter()
+        .map(|keys| {
+            let store = store.clone();
+            std::thread::spawn(move || {
+                for _ in 0..500 {
+                    let requests = keys.map(|key| Request::new(key).wait(3600 * SEC));
+                    for claim in all(store.claim_all(requests).unwrap()) {
+                        claim.release().unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(store.stats().entries, 0, "DL-02");
+}
+
+/// Memory in which the second commit of a slice fails without landing.
+#[derive(Debug, Clone)]
+struct SecondFails(Mem);
+
+#[derive(Debug)]
+struct SecondFailsEngine(Box<dyn Engine>);
+
+impl Backend for SecondFails {
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        Ok(Box::new(SecondFailsEngine(self.0.open()?)))
+    }
+}
+
+impl Engine for SecondFailsEngine {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.0.read(key)
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        let one = |(n, commit): (usize, &Commit<'_>)| match n {
+            1 => Err(StorageError::new("writing to", "memory", "it fails on purpose")),
+            _ => self.0.commit(std::slice::from_ref(commit)).remove(0),
+        };
+        commits.iter().enumerate().map(one).collect()
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.0.scan(prefix, after, visit)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn what_had_landed_is_swapped_back_when_one_fails() {
+    let mem = Mem::new();
+    let open = || Store::builder(SecondFails(mem.clone())).clock(ManualClock::new()).open().unwrap();
+    let store = open();
+    let old = store.claim("c").unwrap().granted().unwrap();
+    let token = old.token();
+    drop(old);
+    assert!(store.claim_all(["a", "b", "c"]).is_err(), "P9 fail closed");
+    assert_eq!(store.stats().live_claims, 0, "P9 fail closed: an error granted a key");
+    store.close().unwrap();
+    // Memory knows nothing now: the records alone say what was taken back.
+    let store = open();
+    let one = |key: &str| store.claim(key).unwrap().granted().unwrap();
+    assert_eq!(one("a").attempt(), 1, "rule 24: it was not swapped back");
+    let again = one("c");
+    let previous = again.previous().map(|previous| previous.token);
+    assert_eq!((again.attempt(), previous), (2, Some(token)), "rule 24: not to exactly what was there");
+}
