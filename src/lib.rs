@@ -51,10 +51,10 @@ pub use lease::LossCause;
 pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};
 pub use store::{
     About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, ClaimFuture, ExpiredLease, InFlight,
-    Inspection, Interrupted, IntoKey, KeyState, Listing, LiveClaims, Lock, LossRaised, LossSignal, Lost,
-    MAX_LEASE, MAX_RETENTION, MAX_WAIT, Mismatched, Omitted, Outcome, Pending, Refused, Request, Resolution,
-    Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, SettleFuture, Settled, Stats, Store,
-    Stored,
+    Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Listing, LiveClaims, Lock, LossRaised,
+    LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Mismatched, Omitted, Outcome, Pending, Refused,
+    Request, Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, SettleFuture,
+    Settled, Stats, Store, Stored,
 };
 #[cfg(loom)]
 pub use sync::Break;

@@ -122,8 +122,10 @@ pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> 
 }
 
 fn first_attempt(above: Option<Token>, ask: &Ask<'_>) -> Verdict {
-    // A claim in memory whose lease ran out leaves no record; its place is what is known of it.
-    let ended = ask.ended.and_then(|holder| holder.token.map(|token| (holder.attempt, token)));
+    // A claim in memory whose lease ran out leaves no record; its place is what is known of it. One for other work
+    // says nothing about this.
+    let ended = ask.ended.filter(|holder| holder.purpose == Purpose::Work(ask.fingerprint));
+    let ended = ended.and_then(|holder| holder.token.map(|token| (holder.attempt, token)));
     let previous = ended.map(|(_, token)| Previous { token, ended_by: EndedBy::LeaseOver });
     Verdict::Grant(Grant {
         attempt: ended.map_or(1, |(attempt, _)| attempt.saturating_add(1)),
@@ -197,6 +199,8 @@ pub enum Settling {
     Confirmed,
     /// This claim has already settled the key, in another way.
     SettledOtherwise,
+    /// The key became interrupted, and this is not for a pending one.
+    Interrupted,
     /// The claim is no longer current: `by` is the token that is, or `None` if the record is gone.
     Lost {
         /// The current token.
@@ -243,7 +247,10 @@ pub fn release(record: Option<&Record>, token: Token) -> Settling {
         Some(record) if record.token == token && matches!(record.state, State::Pending { .. }) => {
             Settling::Swap(None)
         }
-        Some(record) if record.token == token => Settling::SettledOtherwise,
+        Some(record) if record.token == token => match record.state {
+            State::Interrupted { .. } => Settling::Interrupted,
+            State::Pending { .. } | State::Settled { .. } => Settling::SettledOtherwise,
+        },
         other => Settling::Lost { by: other.map(|record| record.token) },
     }
 }
@@ -253,7 +260,8 @@ pub fn checkpoint(record: Option<&Record>, token: Token, progress: &[u8]) -> Set
     match record {
         Some(record) if record.token == token => match &record.state {
             State::Pending { .. } => Settling::Swap(Some(transition::checkpoint(record, progress))),
-            State::Interrupted { .. } | State::Settled { .. } => Settling::SettledOtherwise,
+            State::Interrupted { .. } => Settling::Interrupted,
+            State::Settled { .. } => Settling::SettledOtherwise,
         },
         other => Settling::Lost { by: other.map(|record| record.token) },
     }

@@ -2,7 +2,7 @@
 
 use super::engine::commit_one;
 use super::guard::Claim;
-use super::settle_error::{Lost, RetryCause};
+use super::settle_error::{KeyInterrupted, Lost, RetryCause};
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::key::KeyLabel;
@@ -38,6 +38,9 @@ impl Claim {
             let new = match decide::checkpoint(record.as_ref(), token, progress) {
                 Settling::Swap(Some(new)) => new,
                 Settling::Lost { by } => return Err(CheckpointError::Lost(Lost { key, token, by })),
+                Settling::Interrupted => {
+                    return Err(CheckpointError::Interrupted(KeyInterrupted { key, token }));
+                }
                 Settling::Swap(None) | Settling::Confirmed | Settling::SettledOtherwise => {
                     return Err(CheckpointError::Lost(Lost { key, token, by: Some(token) }));
                 }
@@ -81,6 +84,9 @@ pub enum CheckpointError {
     /// The claim is no longer current; nothing was changed.
     #[error(transparent)]
     Lost(Lost),
+    /// The key became interrupted; nothing was changed.
+    #[error(transparent)]
+    Interrupted(KeyInterrupted),
     /// It is too large, or it went wrong underneath; try again.
     #[error("saving progress of {key}: {cause}")]
     Failed {

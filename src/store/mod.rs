@@ -36,7 +36,7 @@ pub use read::{Resolution, Stats};
 pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
 pub use scope::{LiveClaims, Scope, ScopeCount};
-pub use settle_error::{AlreadySettled, Lost, Retry, RetryCause, SettleError};
+pub use settle_error::{AlreadySettled, KeyInterrupted, Lost, Retry, RetryCause, SettleError};
 pub use tasks::{ClaimFuture, SettleFuture};
 pub use upkeep::{LossRaised, LossSignal};
 

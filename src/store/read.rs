@@ -47,14 +47,17 @@ impl Store {
     }
 
     /// Removes a key like [`remove`](Self::remove), also from a live claim, which is fenced: its holder's loss
-    /// signal is raised, and everything that it tries from then on is refused.
+    /// signal is raised, and everything that it tries from then on is refused. Tells whether there was a record or
+    /// a holder.
     ///
     /// # Errors
     /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get).
     pub fn remove_by_force(&self, key: impl IntoKey) -> Result<bool, AdminError> {
         const DOING: &str = "removing by force";
         let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        self.0.change(DOING, &key, Purpose::Force, |record| record.map(|_| None))
+        let live = self.0.table.holder(key.encoded()).is_some();
+        let removed = self.0.change(DOING, &key, Purpose::Force, |record| record.map(|_| None))?;
+        Ok(removed || live)
     }
 
     /// Settles an interrupted key by hand, in its holder's stead. `token` names the case that was looked at: if

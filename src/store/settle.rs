@@ -3,7 +3,7 @@
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::marked::{MarkRefused, Marked};
-use super::settle_error::{AlreadySettled, Lost, RetryCause, SettleError};
+use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
 use super::{Inner, Store};
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
@@ -89,6 +89,7 @@ impl Claim {
                 SettleError::Lost(Lost { key, token, by })
             }
             Failure::SettledOtherwise => SettleError::AlreadySettled(AlreadySettled { key, token }),
+            Failure::Interrupted => SettleError::Interrupted(KeyInterrupted { key, token }),
         }
     }
 }
@@ -148,6 +149,7 @@ pub(super) enum Act {
 pub(super) enum Failure {
     Lost { by: Option<Token> },
     SettledOtherwise,
+    Interrupted,
     Fault(Fault),
 }
 
@@ -200,6 +202,7 @@ impl Inner {
             let new = match step {
                 Settling::Swap(new) => new.map(|record| record.encode()),
                 Settling::Confirmed => break,
+                Settling::Interrupted => return Err(refused(marked, Failure::Interrupted)),
                 Settling::SettledOtherwise => return Err(refused(marked, Failure::SettledOtherwise)),
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };

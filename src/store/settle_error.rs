@@ -17,6 +17,9 @@ pub enum SettleError {
     /// This claim has already settled its key in another way, which stands.
     #[error(transparent)]
     AlreadySettled(#[from] AlreadySettled),
+    /// The key became interrupted, so it cannot be released: somebody must resolve it.
+    #[error(transparent)]
+    Interrupted(#[from] KeyInterrupted),
     /// It is not known to be settled; the claim comes back, to be tried again under the same token.
     #[error(transparent)]
     Retry(#[from] Box<Retry>),
@@ -72,6 +75,17 @@ pub(super) fn current(token: Option<Token>) -> String {
      with Store::get"
 )]
 pub struct AlreadySettled {
+    pub(super) key: KeyLabel,
+    pub(super) token: Token,
+}
+
+/// The key became interrupted while this claim's lease was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "releasing or saving progress of {key} with token {token}: it became interrupted after the lease had run out; \
+     settle it with Store::resolve"
+)]
+pub struct KeyInterrupted {
     pub(super) key: KeyLabel,
     pub(super) token: Token,
 }
