@@ -123,7 +123,7 @@ fn is_damage(bytes: &[u8], expected: impl Fn(&Damage) -> bool) {
     assert_eq!(key.name(), b"before");
     let damage = damage_of(error);
     assert!(expected(damage), "{damage:?}");
-    check_message(error, "scanning", damage);
+    check_message(error, "listing", damage);
 
     // The others are as they were.
     assert_eq!(store.scan("", "then").unwrap().filter_map(Result::ok).count(), 1);
