@@ -6,7 +6,7 @@
 use super::keys::Keyed;
 use super::parallel;
 use crate::failure::Failure;
-use claimdb::{Claim, Durability, Key, MAX_LEASE, Outcome, Request, SettleError, Store, Token};
+use claimdb::{Claim, ClaimError, Durability, Key, MAX_LEASE, Outcome, Request, SettleError, Store, Token};
 use std::time::Duration;
 
 pub(super) struct Claims<'a> {
@@ -73,36 +73,19 @@ impl<'a> Claims<'a> {
         mine.sort_unstable();
         mine.dedup_by_key(|(key, _)| *key);
 
+        // The claims are in memory alone and the store is this process's alone, so the lease keeps nobody out; but
+        // it must not end while the process is stopped, or waits for the reader of its output.
+        let request =
+            |key| Request::new(key).durability(Durability::Result).lease(MAX_LEASE).retention(self.retain);
+        let told = self.store.claim_many(mine.iter().map(|(key, _)| request(*key)));
         let mut won = Part { lines: Vec::new(), claims: Vec::new() };
-        for (key, index) in mine {
-            if let Some(claim) = self.claim_one(key, number + index as u64, in_flight)? {
+        for ((_, index), told) in mine.into_iter().zip(told) {
+            if let Some(claim) = judge(told, number + index as u64, in_flight)? {
                 won.lines.push(index);
                 won.claims.push(claim);
             }
         }
         Ok(won)
-    }
-
-    fn claim_one(&self, key: &Key, line: u64, in_flight: &[Token]) -> Result<Option<Claim>, Failure> {
-        // The claims are in memory alone and the store is this process's alone, so the lease keeps nobody out; but
-        // it must not end while the process is stopped, or waits for the reader of its output.
-        let request =
-            Request::new(key).durability(Durability::Result).lease(MAX_LEASE).retention(self.retain);
-        let state = match self.store.claim(request).map_err(|error| Failure::claiming(line, &error))? {
-            Outcome::Granted(claim) => return Ok(Some(claim)),
-            Outcome::Settled(_) => return Ok(None),
-            Outcome::InFlight(holder) => match holder.token() {
-                Some(token) if in_flight.binary_search(&token).is_ok() => return Ok(None),
-                _ => "in flight",
-            },
-            Outcome::Mismatched(_) => "used for something else",
-            Outcome::Interrupted(_) => "interrupted",
-        };
-        Err(Failure::failed(
-            format_args!("claiming the key of line {line}"),
-            format_args!("this run did not claim it before, and it is {state}"),
-            "its line was not written; see who else uses the store, then run again",
-        ))
     }
 
     /// Records that the lines are out. When this returns, that is durable.
@@ -130,4 +113,27 @@ impl<'a> Claims<'a> {
 struct Part {
     lines: Vec<usize>,
     claims: Vec<Claim>,
+}
+
+/// The claim of a line, if it won its key; `None` for a duplicate.
+fn judge(
+    told: Result<Outcome, ClaimError>,
+    line: u64,
+    in_flight: &[Token],
+) -> Result<Option<Claim>, Failure> {
+    let state = match told.map_err(|error| Failure::claiming(line, &error))? {
+        Outcome::Granted(claim) => return Ok(Some(claim)),
+        Outcome::Settled(_) => return Ok(None),
+        Outcome::InFlight(holder) => match holder.token() {
+            Some(token) if in_flight.binary_search(&token).is_ok() => return Ok(None),
+            _ => "in flight",
+        },
+        Outcome::Mismatched(_) => "used for something else",
+        Outcome::Interrupted(_) => "interrupted",
+    };
+    Err(Failure::failed(
+        format_args!("claiming the key of line {line}"),
+        format_args!("this run did not claim it before, and it is {state}"),
+        "its line was not written; see who else uses the store, then run again",
+    ))
 }
