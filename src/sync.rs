@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-pub(crate) use imp::{AtomicU64, Mutex, Ordering, hash_seed, process_seed, spawn};
+pub(crate) use imp::{AtomicU64, Mutex, Ordering, ThreadId, hash_seed, process_seed, spawn};
 
 /// A flag that one side raises and the other side waits for and takes down: a thread, or a task.
 ///
@@ -45,9 +45,10 @@ impl Signal {
             flag.waker.take()
         };
         self.changed.notify_one();
-        // A waker is somebody else's code, so it runs without the lock.
+        // A waker is somebody else's code, so it runs without the lock; if it panics, that is its task's loss, and
+        // not that of whoever else this thread would have woken.
         if let Some(waker) = waker {
-            waker.wake();
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
         }
     }
 
@@ -120,6 +121,11 @@ impl Counter {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
     }
+}
+
+/// Which thread this is.
+pub(crate) fn current_thread() -> ThreadId {
+    imp::current_thread()
 }
 
 /// The number of lease-table shards. Loom explores each lock separately, so models get by with one.
@@ -252,6 +258,12 @@ mod imp {
         }
     }
 
+    pub(crate) type ThreadId = std::thread::ThreadId;
+
+    pub(crate) fn current_thread() -> ThreadId {
+        std::thread::current().id()
+    }
+
     /// Starts a thread; waiting for its end is up to a [`Signal`](super::Signal) that it raises.
     pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
@@ -327,6 +339,12 @@ mod imp {
         pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
+    }
+
+    pub(crate) type ThreadId = loom::thread::ThreadId;
+
+    pub(crate) fn current_thread() -> ThreadId {
+        loom::thread::current().id()
     }
 
     pub(crate) fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -47,7 +47,7 @@ pub struct EncodeError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "the stored value of {length} bytes is no {type_name}: {reason}. It was stored as another type, or by \
-     another version of that type; read the bytes with Stored::bytes, nothing was run"
+     another version of that type; get the bytes with Store::get and Stored::bytes, nothing was run"
 )]
 pub struct DecodeError {
     type_name: &'static str,

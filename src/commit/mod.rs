@@ -15,7 +15,7 @@
 use crate::backend::Engine;
 use crate::clock::{Clock, Moment, expired};
 use crate::error::{Fault, Poisoned, StorageError};
-use crate::sync::{Counter, Mutex, Signal, spawn};
+use crate::sync::{Counter, Mutex, Signal, ThreadId, current_thread, spawn};
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,6 +69,8 @@ struct State<M> {
     /// Set when the engine was let go; what is not covered by then never will be.
     closed: bool,
     thread: Thread,
+    /// Which thread it is, once it runs.
+    thread_id: Option<ThreadId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +106,7 @@ impl<M: Send + 'static> GroupCommit<M> {
                 poisoned: None,
                 closed: false,
                 thread: Thread::NotStarted,
+                thread_id: None,
             }),
             engine: Mutex::new(Some(engine)),
             clock,
@@ -159,6 +162,7 @@ impl<M: Send + 'static> GroupCommit<M> {
     }
 
     fn run_thread(&self) {
+        self.state.lock().thread_id = Some(current_thread());
         loop {
             self.work.wait();
             let (todo, stopping) = {
@@ -267,6 +271,8 @@ impl<M: Send + 'static> GroupCommit<M> {
         loop {
             let now = self.clock.now();
             if self.state.lock().thread == Thread::Ended {
+                // A signal wakes one, and there may be more who wait for the end.
+                self.ended.notify();
                 return true;
             }
             if expired(now, deadline) {
@@ -274,6 +280,17 @@ impl<M: Send + 'static> GroupCommit<M> {
             }
             self.clock.wait(&self.ended, deadline);
         }
+    }
+
+    /// Whether this is the syncing thread, which must not wait for itself: it runs the wakers of tasks, and a task
+    /// that was the last to hold the store lets go of it there.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.state.lock().thread_id == Some(current_thread())
+    }
+
+    /// Leaves the engine as it is, without dropping it: for a fork.
+    pub(crate) fn forget_engine(&self) {
+        std::mem::forget(self.engine.lock().take());
     }
 
     /// Lets the engine go, so that it can be dropped, and tells those who still wait.

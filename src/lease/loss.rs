@@ -1,6 +1,7 @@
 //! Telling a holder that its claim is no longer its own.
 
 use crate::sync::{Mutex, Signal};
+use std::fmt;
 use std::sync::Arc;
 
 /// Why a claim is no longer its holder's.
@@ -19,14 +20,24 @@ pub enum LossCause {
 }
 
 /// What the table and the holder's signals share. The first cause stands.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Loss(Mutex<State>);
 
-#[derive(Debug, Default)]
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loss").field(&self.cause()).finish()
+    }
+}
+
+#[derive(Default)]
 struct State {
     cause: Option<LossCause>,
     waiting: Vec<Arc<Signal>>,
+    watches: Vec<Watch>,
 }
+
+/// Looks again when the lease will be over; tells whether it is still of use.
+type Watch = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Loss {
     pub(crate) fn raise(&self, cause: LossCause) {
@@ -40,6 +51,21 @@ impl Loss {
         };
         for signal in waiting {
             signal.notify();
+        }
+    }
+
+    /// Runs `watch` whenever the deadline has moved, until it is of no more use.
+    pub(crate) fn watch(&self, watch: impl Fn() -> bool + Send + Sync + 'static) {
+        self.0.lock().watches.push(Arc::new(watch));
+    }
+
+    /// Tells that the deadline has moved, which may be to sooner.
+    pub(super) fn moved(&self) {
+        let watches = self.0.lock().watches.clone();
+        for watch in watches {
+            if !watch() {
+                self.0.lock().watches.retain(|other| !Arc::ptr_eq(other, &watch));
+            }
         }
     }
 

@@ -17,6 +17,7 @@
 //! told. Only the front waits for the holder's deadline, so an expiry wakes one. A newcomer may get the key ahead
 //! of a waiter that was just woken; the waiter then keeps its place in the queue.
 
+mod entry;
 mod loss;
 mod place;
 mod table;
@@ -25,5 +26,5 @@ mod waiters;
 pub(crate) use loss::Loss;
 pub use loss::LossCause;
 pub(crate) use place::{Place, PlaceName};
-pub(crate) use table::{Admitted, Mark, Refusal, Stamp, Table};
+pub(crate) use table::{Admitted, Mark, Queued, Refusal, Stamp, Table};
 pub(crate) use waiters::Waiting;

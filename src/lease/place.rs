@@ -1,7 +1,8 @@
 //! The guard of a key's place.
 
+use super::entry::Held;
 use super::loss::{Loss, LossCause};
-use super::table::{Held, Refusal, Table, raise};
+use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
 use crate::protocol::Holder;
 use crate::token::Token;
@@ -52,19 +53,37 @@ impl Place {
 
     /// Makes this the place of a granted claim, whose lease starts now (rule 15).
     pub(crate) fn grant(&mut self, granted: Holder) -> Result<(), Refusal> {
+        let mut lost = None;
         self.name.change(|held, _| {
             held.holder = granted;
+            lost = held.forget_former();
             Ok(())
         })?;
+        if let Some(loss) = lost {
+            loss.raise(LossCause::TakenOver);
+        }
         self.never_granted = None;
         Ok(())
+    }
+
+    /// Tells that the record was changed: the claim that had the place before is fenced.
+    pub(crate) fn changed(&self) {
+        let mut lost = None;
+        // Refused, there is none any more.
+        let _ = self.name.change(|held, _| {
+            lost = held.forget_former();
+            Ok(())
+        });
+        if let Some(loss) = lost {
+            loss.raise(LossCause::Removed);
+        }
     }
 }
 
 impl PlaceName {
     /// Gives the claim a new deadline, `lease` from now and at most `until`, unless the old one has passed.
     pub(crate) fn renew(&self, lease: Duration, until: Option<Moment>) -> Result<Moment, Refusal> {
-        let mut deadline = Moment::ORIGIN;
+        let (mut deadline, mut loss) = (Moment::ORIGIN, None);
         self.change(|held, now| {
             if held.holder.deadline.is_some_and(|deadline| expired(now, deadline)) {
                 return Err(Refusal::Expired);
@@ -72,8 +91,12 @@ impl PlaceName {
             deadline = now.after(lease);
             deadline = until.map_or(deadline, |until| until.min(deadline));
             held.holder.deadline = Some(deadline);
+            loss = held.loss.clone();
             Ok(())
         })?;
+        if let Some(loss) = loss {
+            loss.moved();
+        }
         Ok(deadline)
     }
 
@@ -129,12 +152,16 @@ impl Drop for Place {
         let (held, front) = {
             let mut shard = table.shard(key).lock();
             let Some(entry) = shard.entries.get_mut(key) else { return };
-            if !entry.has_place(*id) {
-                return;
-            }
-            let held = entry.place.take();
-            entry.never_granted = self.never_granted;
-            let front = entry.waiters.front();
+            let Some(current) = &mut entry.place else { return };
+            let (held, front) = if current.id == *id {
+                let mut held = entry.place.take();
+                entry.place = held.as_mut().and_then(|held| held.former.take()).map(|former| *former);
+                entry.never_granted = self.never_granted;
+                (held, entry.waiters.front())
+            } else {
+                // Another is on its way to the key, and was to give the place back.
+                (current.former.take_if(|former| former.id == *id).map(|former| *former), None)
+            };
             shard.tidy(key);
             (held, front)
         };

@@ -1,11 +1,12 @@
 //! The table itself: shards and entries.
 
-use super::loss::{Loss, LossCause};
+use super::entry::{Held, Shard};
+use super::loss::LossCause;
 use super::place::Place;
-use super::waiters::{Queue, Waiting};
+use super::waiters::Waiting;
 use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
-use crate::protocol::{Holder, KeyView, Purpose};
+use crate::protocol::{Holder, Purpose};
 use crate::sync::{Break, HashSeed, Mutex, SHARDS, Signal, hash_seed};
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
@@ -19,72 +20,6 @@ pub(crate) struct Table {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     seed: HashSeed,
     pub(super) clock: Arc<dyn Clock>,
-}
-
-#[derive(Debug)]
-pub(super) struct Shard {
-    pub(super) entries: HashMap<Arc<[u8]>, Entry, HashSeed>,
-    /// Numbers places and marks, so that each is removed only by its own (rule 12).
-    next_id: u64,
-    /// Set by `close`; nothing is admitted, renewed or marked any more.
-    pub(super) closed: bool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Entry {
-    pub(super) place: Option<Held>,
-    marks: Vec<(u64, Holder)>,
-    pub(super) waiters: Queue,
-    /// A pending record's token that was stored and never granted: it costs no attempt (rule 15).
-    pub(super) never_granted: Option<Token>,
-}
-
-/// A place that is taken.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) id: u64,
-    pub(super) holder: Holder,
-    /// Raised when the place ends, if the holder asked for that.
-    pub(super) loss: Option<Arc<Loss>>,
-}
-
-impl Entry {
-    fn view(&self) -> KeyView<'_> {
-        KeyView {
-            place: self.place.as_ref().map(|held| &held.holder),
-            unsynced: self.marks.first().map(|(_, holder)| holder),
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.place.is_none()
-            && self.marks.is_empty()
-            && self.waiters.is_empty()
-            && self.never_granted.is_none()
-    }
-
-    pub(super) fn has_place(&self, id: u64) -> bool {
-        self.place.as_ref().is_some_and(|held| held.id == id)
-    }
-}
-
-impl Shard {
-    fn id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-
-    /// Removes the entry of `key` if nothing needs it any more.
-    pub(super) fn tidy(&mut self, key: &[u8]) {
-        if self.entries.get(key).is_some_and(Entry::is_idle) {
-            self.entries.remove(key);
-            // Memory goes back to its base, in steps large enough that each entry pays for its share once.
-            let (length, capacity) = (self.entries.len(), self.entries.capacity());
-            if capacity > 128 && length < capacity / 8 {
-                self.entries.shrink_to(length * 2);
-            }
-        }
-    }
 }
 
 /// How a shard stood: the number of places and marks that it has given out.
@@ -104,6 +39,15 @@ pub(crate) enum Admitted {
     Mismatched,
     /// The store was closed.
     Closed,
+}
+
+/// Whether there is something to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// Nothing; the key can be looked at.
+    Free,
+    /// The claim that has the key; look again when signalled, or then.
+    Waits { look_again: Option<Moment> },
 }
 
 /// Why a claim can no longer do something.
@@ -189,8 +133,12 @@ impl Table {
         let admitted = match admission {
             Admission::Free { ended } => {
                 let holder = Holder { token: None, attempt: 0, purpose, since: now, deadline: None };
-                let before = entry.place.replace(Held { id, holder, loss: None });
-                lost = before.and_then(|held| held.loss);
+                let former = entry.place.take().map(|former| Box::new(Held { former: None, ..former }));
+                let mut held = Held { id, holder, loss: None, former };
+                if purpose == Purpose::Force {
+                    lost = held.forget_former();
+                }
+                entry.place = Some(held);
                 let never_granted = entry.never_granted.take();
                 let place = Place::new(self, key, id, never_granted);
                 Admitted::Place { place, ended, undisturbed }
@@ -204,12 +152,26 @@ impl Table {
         shard.tidy(key);
         drop(guard);
         if let Some(loss) = lost {
-            loss.raise(match purpose {
-                Purpose::Work(_) => LossCause::TakenOver,
-                Purpose::Upkeep | Purpose::Force => LossCause::Removed,
-            });
+            loss.raise(LossCause::Removed);
         }
         admitted
+    }
+
+    /// Puts a waiter in the queue if the key is in flight, and takes nothing if it is not.
+    pub(crate) fn queue(&self, purpose: Purpose, waiting: &Waiting<'_>) -> Result<Queued, Refusal> {
+        let now = self.clock.now();
+        let mut shard = self.shard(waiting.key).lock();
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        let Some(entry) = shard.entries.get_mut(waiting.key) else { return Ok(Queued::Free) };
+        match decide::admit(entry.view(), purpose, now) {
+            Admission::Free { .. } | Admission::Mismatched => Ok(Queued::Free),
+            Admission::InFlight(holder) => {
+                let front = entry.waiters.join(&waiting.signal);
+                Ok(Queued::Waits { look_again: holder.deadline.filter(|_| front) })
+            }
+        }
     }
 
     /// Takes a waiter out of the queue and tells the next one that it is responsible now.
@@ -288,8 +250,10 @@ impl Table {
                 std::mem::take(&mut shard.entries)
             };
             for entry in entries.into_values() {
-                if let Some(loss) = entry.place.and_then(|held| held.loss) {
-                    loss.raise(LossCause::Closed);
+                if let Some(mut held) = entry.place {
+                    for loss in [held.forget_former(), held.loss].into_iter().flatten() {
+                        loss.raise(LossCause::Closed);
+                    }
                 }
                 raise(entry.waiters.all());
             }

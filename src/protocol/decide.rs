@@ -229,11 +229,9 @@ pub fn settle(
         },
         // A claim in memory: nothing may have come in between but forgetting.
         None if !durable && place_is_mine => settled(),
-        Some(record)
-            if !durable
-                && place_is_mine
-                && record.token < held.token
-                && record.forgotten_at().is_some_and(|end| expired(wall, end)) =>
+        // It was granted over a settled record that was forgotten then; a clock set back brings none to life.
+        Some(Record { token, state: State::Settled { .. }, .. })
+            if !durable && place_is_mine && *token < held.token =>
         {
             settled()
         }

@@ -20,8 +20,8 @@ pub enum Durability {
     /// loses nothing that was told.
     #[default]
     Full,
-    /// The claim is kept in memory; the result is stored and synced before anyone is told of it. A crash forgets
-    /// that work had begun: the next attempt is told it is the first.
+    /// The claim is kept in memory; the result is stored and synced before anyone is told of it. A crash, a drop or a
+    /// panic forgets that work had begun: the next attempt is told it is the first.
     Result,
     /// The claim is kept in memory; the result is stored and not synced. A crash, and a kill as well, may forget
     /// recent results: their work may run again.

@@ -11,7 +11,7 @@ use super::{Inner, Store};
 use crate::backend::{Commit, Swap};
 use crate::clock::expired;
 use crate::error::{ClaimError, Fault};
-use crate::lease::{Admitted, Waiting};
+use crate::lease::{Queued, Waiting};
 use crate::protocol::{Holder, Purpose};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -132,22 +132,23 @@ impl Inner {
         resolved: &[Result<Resolved, ClaimError>],
         planned: Vec<Planned<'a>>,
     ) -> Vec<(usize, Result<Outcome, Fault>)> {
-        let planned: Vec<_> = planned
+        let mut planned: Vec<_> = planned
             .into_iter()
             .filter_map(|planned| Some((resolved[planned.index].as_ref().ok()?, planned)))
             .collect();
         if planned.is_empty() {
             return Vec::new();
         }
-        let commits: Vec<Commit<'_>> =
-            planned.iter().map(|(request, planned)| planned.write.commit(&request.key)).collect();
-        let swaps = match self.engine.get() {
-            Ok(engine) => engine.commit(&commits),
+        let engine = match self.engine.get() {
+            Ok(engine) => engine,
             Err(fault) => {
                 return planned.iter().map(|(_, planned)| (planned.index, Err(fault.clone()))).collect();
             }
         };
-        drop(commits);
+        let commits: Vec<Commit<'_>> =
+            planned.iter_mut().map(|(request, planned)| planned.write.commit(&request.key)).collect();
+        let swaps = engine.commit(&commits);
+        drop((commits, engine));
         let (mut answers, mut marks, mut swapped) = (Vec::new(), Vec::new(), Vec::new());
         for ((request, Planned { index, write }), swap) in planned.into_iter().zip(swaps) {
             match self.landed(request, write, swap) {
@@ -216,23 +217,19 @@ impl Inner {
     /// Waits until the key is not in flight, for `limit` at most, without taking it.
     fn wait_for(self: &Arc<Self>, request: &Resolved, limit: Duration) -> Result<(), Fault> {
         let deadline = self.clock.now().after(limit);
-        let key = request.key.encoded();
-        let waiting = Waiting::new(&self.table, key);
+        let waiting = Waiting::new(&self.table, request.key.encoded());
         loop {
             let purpose = Purpose::Work(request.fingerprint);
-            match self.table.admit(key, purpose, Some(&waiting), None) {
-                // Its place is given up at once: the places are taken in order, from the first.
-                Admitted::Place { .. } | Admitted::Mismatched => return Ok(()),
-                Admitted::Closed => return Err(Fault::Closed),
-                Admitted::InFlight { look_again, .. } => {
-                    self.check_writable()?;
-                    if expired(self.clock.now(), deadline) {
-                        return Ok(());
-                    }
-                    let until = look_again.map_or(deadline, |at| at.min(deadline));
-                    self.clock.wait(waiting.signal(), until);
-                }
+            let look_again = match self.table.queue(purpose, &waiting).map_err(|_| Fault::Closed)? {
+                Queued::Free => return Ok(()),
+                Queued::Waits { look_again } => look_again,
+            };
+            self.check_writable()?;
+            if expired(self.clock.now(), deadline) {
+                return Ok(());
             }
+            let until = look_again.map_or(deadline, |at| at.min(deadline));
+            self.clock.wait(waiting.signal(), until);
         }
     }
 
@@ -285,12 +282,12 @@ impl Inner {
     fn swap_all<'a>(
         self: &'a Arc<Self>,
         resolved: &[Resolved],
-        writes: Vec<(usize, Write<'a>)>,
+        mut writes: Vec<(usize, Write<'a>)>,
     ) -> Result<Vec<(usize, Claim)>, (usize, Refused)> {
         let Some(first) = writes.first().map(|(index, _)| *index) else { return Ok(Vec::new()) };
         let engine = self.engine.get().map_err(|fault| (first, Refused::Failed(fault)))?;
         let commits: Vec<Commit<'_>> =
-            writes.iter().map(|(index, write)| write.commit(&resolved[*index].key)).collect();
+            writes.iter_mut().map(|(index, write)| write.commit(&resolved[*index].key)).collect();
         let swaps = engine.commit(&commits);
         drop(commits);
         let (mut done, mut refused) = (Vec::new(), None);

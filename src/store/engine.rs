@@ -40,6 +40,11 @@ impl EngineCell {
         self.engine.lock().clone().ok_or(Fault::Closed)
     }
 
+    /// Leaves the engine as it is, without dropping it: for a fork, in which it is another process's.
+    pub(super) fn forget(&self) {
+        std::mem::forget(self.engine.lock().take());
+    }
+
     /// Hands the engine out no more, and waits until those who have it are done and it is dropped, for `limit` at
     /// most. Tells whether it was.
     pub(super) fn close(&self, clock: &dyn Clock, limit: Duration) -> bool {
@@ -49,6 +54,8 @@ impl EngineCell {
         loop {
             let now = clock.now();
             if *self.gone.is.lock() {
+                // A signal wakes one, and there may be more who close.
+                self.gone.signal.notify();
                 return true;
             }
             if expired(now, deadline) {

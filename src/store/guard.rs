@@ -4,7 +4,7 @@ use super::Inner;
 use super::request::check_lease;
 use super::settle_error::current;
 use super::upkeep::{LossSignal, Renewal};
-use crate::clock::Moment;
+use crate::clock::{Moment, expired};
 use crate::error::InvalidSetting;
 use crate::key::{Key, KeyLabel};
 use crate::lease::{Place, Refusal};
@@ -22,7 +22,8 @@ use std::time::Duration;
 ///
 /// Settle it with [`complete`](Claim::complete), [`fail`](Claim::fail), [`omit`](Claim::omit) or
 /// [`release`](Claim::release). Dropping it, also by unwinding, ends it at once: the next claimant is granted the
-/// key as the next attempt. Dropping never blocks, does no I/O and does not panic.
+/// key, as the next attempt if the claim was stored, else as the first. Dropping never blocks, does no I/O and does
+/// not panic, unless it is the last that holds the store: that closes the store.
 ///
 /// A claim whose lease has run out may still settle as long as nobody else was granted the key. After that it is
 /// *lost*: everything it tries is refused and changes nothing.
@@ -100,7 +101,8 @@ impl Claim {
     }
 
     /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`; the
-    /// lease then runs out. Settling and dropping the claim end that. Asking again replaces the former bound.
+    /// lease then runs out. Settling and dropping the claim end that. Asking again replaces the former bound. Each
+    /// renewal is for the lease that was claimed, also after a [`renew`](Self::renew) for longer.
     ///
     /// Renewals run on a thread of the store's own, so that busy work cannot starve them. They prove that the
     /// process lives, not that the work gets on: that is what `max_hold` is for.
@@ -112,6 +114,9 @@ impl Claim {
         check_lease(max_hold).map_err(|source| ExpiredLease::Invalid { key, source })?;
         let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
         let until = self.since.after(max_hold);
+        if expired(self.store.clock.now(), until) {
+            return Err(ExpiredLease::Expired { key });
+        }
         let renewal = Renewal::start(&self.store.timer, place.name(), self.record.terms.lease, until)
             .map_err(|refusal| ExpiredLease::refused(key, refusal))?;
         let former = self.renewal.lock().replace(renewal);

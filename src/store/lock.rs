@@ -16,7 +16,7 @@ use std::time::Duration;
 impl Store {
     /// Takes the lock of this name, waiting for it for `wait` at most, up to [`MAX_WAIT`]; `None` if another still
     /// has it then. Locks are a space of their own: a lock and a claim of one name have nothing to do with each
-    /// other. Waiters get it in the order in which they came.
+    /// other. Waiters get it in the order in which they came; a newcomer may get in ahead of one that was just woken.
     ///
     /// A lock has a lease, the store's default, so that a holder that hangs does not keep it for ever: use its
     /// token with what it protects, or [renew](Lock::renew) it. Dropping it frees it. Nothing is stored: when the
@@ -47,6 +47,7 @@ impl Store {
 
 impl Inner {
     fn lock(self: &Arc<Self>, key: &Key, wait: Duration) -> Result<Option<Lock>, Fault> {
+        self.check_process()?;
         let name = key.encoded_lock();
         let deadline = self.clock.now().after(wait);
         let waiting = (!wait.is_zero()).then(|| Waiting::new(&self.table, &name));

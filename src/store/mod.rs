@@ -159,8 +159,9 @@ impl Inner {
         if self.engine.get().is_err() {
             return Ok(());
         }
-        // One bound for all of it.
-        let (start, limit) = (self.clock.now(), self.limit());
+        // One bound for all of it; none where this thread would wait for itself. The engine then syncs as it goes.
+        let here = self.commit.is_this_thread();
+        let (start, limit) = (self.clock.now(), if here { Duration::ZERO } else { self.limit() });
         let left = || limit.saturating_sub(self.clock.now().since(start));
         let synced = match self.commit.ticket([]) {
             Ok(ticket) => self.commit.wait(ticket, limit),
@@ -237,6 +238,12 @@ impl fmt::Debug for Store {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            // The folder and its lock are those of the process that opened it.
+            self.commit.forget_engine();
+            self.engine.forget();
+            return;
+        }
         // Nobody is left to be told; what was told is durable already.
         let _ = self.close();
     }

@@ -147,10 +147,19 @@ pub struct Stored {
 impl Stored {
     /// Decodes the value, which was stored with [`Claim::complete`] or [`Claim::fail`].
     ///
+    /// Values carry no types. One that was stored as another type is usually told from this one, and not always: an
+    /// `i64` has the bytes of a `u64`. Store one type in a scope, or a version in the value.
+    ///
     /// # Errors
-    /// [`DecodeError`] if it was stored as another type. Nothing is run again because of that.
+    /// [`DecodeError`] if the bytes are no `T`. Nothing is run again because of that.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         value::decode(&self.bytes)
+    }
+
+    /// By which claim, when, and until when it is remembered.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
     }
 
     /// The stored bytes, as given to [`Claim::complete_bytes`] or as encoded by [`Claim::complete`].
@@ -181,6 +190,12 @@ pub struct Omitted {
 }
 
 impl Omitted {
+    /// By which claim, when, and until when it is remembered.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
     /// Why not.
     #[must_use]
     pub fn reason(&self) -> Omission {

@@ -250,6 +250,7 @@ impl Inner {
             }
         };
         place.set_never_granted(None); // the record that it spoke of is gone
+        place.changed();
         drop(place);
         Ok(Some(marked))
     }

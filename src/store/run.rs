@@ -39,7 +39,8 @@ pub enum RunError<T, E> {
     /// Nothing ran.
     #[error("the work was not run: {0}")]
     Refused(Refused),
-    /// The work ran and failed; the key was released, so that it can be tried again.
+    /// The work ran and failed; the key was released, so that it can be tried again. If releasing failed as well, the
+    /// claim was dropped, and the next one is the next attempt.
     #[error("the work ran and failed: {0}")]
     Work(E),
     /// The work ran, and its result could not be stored. The value is here; `source` says whether the claim was

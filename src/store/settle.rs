@@ -106,8 +106,8 @@ impl Store {
     ) -> Vec<Result<(), SettleError>> {
         let store = &self.0;
         let apply = |(mut claim, value): (Claim, T)| match store.encode(&value) {
-            // A claim of another store is settled there, by itself.
-            Ok(_) if !Arc::ptr_eq(&claim.store, store) => claim.complete(&value).map(|()| None),
+            // A claim of another store is settled there, by itself and by that one's limits.
+            _ if !Arc::ptr_eq(&claim.store, store) => claim.complete(&value).map(|()| None),
             Ok(bytes) => match store.apply(&mut claim, &Act::Settle(Kept::Completed(bytes))) {
                 Ok(marked) => Ok(Some((claim, marked))),
                 Err(failure) => Err(claim.failed(failure)),

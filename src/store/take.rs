@@ -49,7 +49,11 @@ pub(super) enum Landed<'a> {
 
 impl<'a> Write<'a> {
     /// The swap of it, in the store's engine.
-    pub(super) fn commit<'b>(&'b self, key: &'b Key) -> Commit<'b> {
+    pub(super) fn commit<'b>(&'b mut self, key: &'b Key) -> Commit<'b> {
+        // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
+        if self.interrupting.is_none() {
+            self.place.set_never_granted(Some(self.record.token));
+        }
         Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes))
     }
 
@@ -144,8 +148,6 @@ impl Inner {
                 if !grant.durable {
                     return self.granted(request, place, new, None).map(Step::Answer);
                 }
-                // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
-                place.set_never_granted(Some(new.token));
                 (new, None)
             }
             Verdict::Interrupt(ended_by) => {
@@ -168,9 +170,11 @@ impl Inner {
     pub(super) fn write<'a>(
         self: &'a Arc<Self>,
         request: &Resolved,
-        write: Write<'a>,
+        mut write: Write<'a>,
     ) -> Result<Landed<'a>, Fault> {
-        let swap = commit_one(&*self.engine.get()?, &write.commit(&request.key));
+        let engine = self.engine.get()?;
+        let swap = commit_one(&*engine, &write.commit(&request.key));
+        drop(engine);
         self.landed(request, write, swap)
     }
 

@@ -1,4 +1,4 @@
-//! The same store for tasks: no runtime, no thread blocked.
+//! The same store for tasks, without a runtime.
 //!
 //! A future takes the steps that a thread takes, and awaits where a thread would wait: for the key, and for syncs.
 //! Reads and writes of the engine run inline, in the poll: a read that is not in sled's cache blocks the executor's
@@ -29,7 +29,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 impl Store {
-    /// [`claim`](Store::claim) for tasks. The future owns what it needs and may be sent to any thread.
+    /// [`claim`](Store::claim) for tasks, of any runtime. The future owns what it needs and may be sent to any thread.
+    ///
+    /// It awaits where a thread would wait: for the key, and for syncs. Reads and writes of the engine run inside
+    /// `poll`: a read that is not in sled's cache blocks the executor's thread for a disk read, a write for copying
+    /// it into sled's buffer. Once in half a million claims a poll also waits for one sync, to raise the ceiling of
+    /// tokens. With [`SyncBy::Caller`] all syncs run in `poll`.
+    ///
+    /// Dropping the future at any point leaves nothing behind.
     ///
     /// # Errors
     /// As [`claim`](Store::claim).

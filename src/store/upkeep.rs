@@ -81,6 +81,11 @@ impl LossSignal {
                 let place = Some((store.timer.clone(), Arc::clone(&store.clock), place.clone()));
                 let watch = Arc::new(Watch { loss, place, alarm: Mutex::default() });
                 watch.look();
+                let this = Arc::downgrade(&watch);
+                watch.loss.watch(move || {
+                    let watch = Weak::upgrade(&this);
+                    watch.as_ref().inspect(|watch| watch.look()).is_some()
+                });
                 Self(watch)
             }
             Err(Refusal::Closed) => over(LossCause::Closed),

@@ -85,3 +85,16 @@ fn an_output_that_cannot_be_written_fails_and_records_nothing() {
     assert!(ended.err.contains("writing to standard output"), "{}", ended.err);
     place.over(&file, &[]).wrote(b"a\nb\n");
 }
+
+#[test]
+fn a_closed_standard_output_is_refused_before_anything_is_recorded() {
+    let place = Place::new();
+    let (input, store) = (place.file("input", "a\nb\n"), place.path("store"));
+    let shell = "exec \"$0\" dedup --store \"$1\" \"$2\" >&-";
+    let mut command = Command::new("sh");
+    command.args(["-c", shell, env!("CARGO_BIN_EXE_claimdb")]).args([&store, &input]);
+    let ended = Ended::of(&mut command);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    assert!(ended.err.contains("closed"), "{}", ended.err);
+    place.over(&input, &[]).wrote(b"a\nb\n");
+}

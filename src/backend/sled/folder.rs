@@ -128,6 +128,20 @@ impl Folder {
         })
     }
 
+    /// Whether the folder's path still leads to this folder. If it was deleted or moved away, what is synced is in
+    /// files that nobody will find again, and another opening may have the path.
+    pub(super) fn is_there(&self) -> Result<(), StorageError> {
+        let ours = rustix::fs::fstat(&self.lock).map_err(io::Error::from);
+        let there = rustix::fs::stat(self.path.join("lock")).map_err(io::Error::from);
+        let same = ours.and_then(|ours| Ok((ours, there?)));
+        let gone = match same {
+            Ok((ours, there)) if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) => return Ok(()),
+            Ok(_) => io::Error::other("another folder has taken its place"),
+            Err(error) => error,
+        };
+        Err(StorageError::new("finding the folder again at", self.name(), gone))
+    }
+
     /// Tells that the store has had a finished sync: from now on an empty sled is damage.
     pub(super) fn exists_now(&self) -> Result<(), StorageError> {
         if *self.marked.lock() {
@@ -147,6 +161,9 @@ impl Folder {
     /// Tells that the store was closed with everything synced. If that cannot be written, the next opening takes
     /// longer and is as safe.
     pub(super) fn closed_cleanly(&self) {
+        if self.is_there().is_err() {
+            return;
+        }
         let _ = self.log_length().and_then(|length| {
             write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())?;
             sync_folder(&self.path)

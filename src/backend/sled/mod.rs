@@ -204,7 +204,7 @@ impl Engine for SledEngine {
             Ok(_) => self.barrier.sync(),
             Err(error) => Err(self.error("flushing", error)),
         };
-        match synced {
+        match synced.and_then(|()| self.folder.is_there()) {
             Ok(()) => self.folder.exists_now(),
             Err(error) => {
                 self.barrier.failed();

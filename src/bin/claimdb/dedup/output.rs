@@ -28,11 +28,27 @@ pub(super) enum Written {
     Closed,
 }
 
+/// Whether Rust has put `/dev/null` where it found standard output closed: it opens it for reading as well, which
+/// nobody does who sends output there.
+fn stands_in_for_a_closed_one(file: &File) -> bool {
+    let reads = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR));
+    let about = |path| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
+    let null = about("/dev/null").ok();
+    reads && null.is_some() && file.metadata().map(|about| (about.dev(), about.ino())).ok() == null
+}
+
 impl Output {
     /// Standard output without the standard library's buffer, which looks for ends of lines.
     pub(super) fn standard(input: &Input) -> Result<Self, Failure> {
         let name = "standard output".to_owned();
         let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+        if file.as_ref().is_ok_and(stands_in_for_a_closed_one) {
+            return Err(Failure::failed(
+                format_args!("opening {name}"),
+                "it is closed, so the lines would go nowhere and be recorded all the same",
+                "give it something to write to; /dev/null will do if that is meant",
+            ));
+        }
         Self::over(file, name, input, true)
     }
 

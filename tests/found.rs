@@ -1,0 +1,190 @@
+//! What was found by trying to break it: each stays as a test of what must hold.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // threads that close, from outside
+
+use claimdb::backend::Mem;
+use claimdb::{
+    Durability, EndedBy, LossCause, ManualClock, OnInterrupt, Outcome, Request, SettleError, Store, WallTime,
+};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+const SEC: Duration = Duration::from_secs(1);
+
+fn world() -> (Store, ManualClock) {
+    let clock = ManualClock::new();
+    (Store::builder(Mem::new()).clock(clock.clone()).open().unwrap(), clock)
+}
+
+#[test]
+#[cfg(feature = "sled")]
+fn nothing_is_acknowledged_in_a_folder_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let first = Store::open(&path).unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
+    let second = Store::open(&path).unwrap();
+    let told = first.claim("k").map(|outcome| outcome.granted().is_some());
+    assert!(told.is_err(), "P4 durable before told: a claim was granted in a folder that is gone");
+    drop(first);
+    assert!(!path.join("clean").exists(), "the old opening wrote into the folder of the new one");
+    second.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+    second.close().unwrap();
+    assert!(Store::open(&path).unwrap().get("k").unwrap().is_some());
+}
+
+#[test]
+fn a_refused_claim_of_several_keys_leaves_nothing_behind() {
+    let (store, _clock) = world();
+    let hot = store.claim("z-hot").unwrap().granted().unwrap();
+    for n in 0..100 {
+        let refused = store.claim_all([format!("fresh-{n}"), "z-hot".to_owned()]).unwrap();
+        assert!(matches!(refused, claimdb::AllClaimed::Refused { index: 1, .. }));
+    }
+    assert_eq!(store.stats().entries, 1, "memory goes back to its base");
+    drop(hot);
+}
+
+#[test]
+fn a_claim_of_several_keys_that_waited_knows_what_ended_before() {
+    for durability in [Durability::Full, Durability::Result] {
+        let (store, clock) = world();
+        let request = Request::new("k").durability(durability).wait(3600 * SEC);
+        let old = store.claim(&request).unwrap().granted().unwrap();
+        let waiter = {
+            let (store, request) = (store.clone(), request.clone());
+            std::thread::spawn(move || match store.claim_all([request]).unwrap() {
+                claimdb::AllClaimed::Granted(claims) => {
+                    (claims[0].attempt(), claims[0].previous().map(|previous| previous.ended_by))
+                }
+                other => panic!("{other:?}"),
+            })
+        };
+        while clock.waiting() == 0 {
+            std::thread::yield_now();
+        }
+        clock.advance(30 * SEC);
+        assert_eq!(waiter.join().unwrap(), (2, Some(EndedBy::LeaseOver)), "{durability:?}");
+        drop(old);
+    }
+}
+
+#[test]
+fn what_changes_nothing_leaves_an_expired_holder_its_right_to_settle() {
+    let (store, clock) = world();
+    let request = Request::new("k").durability(Durability::Result);
+    let claim = store.claim(&request).unwrap().granted().unwrap();
+    clock.advance(31 * SEC);
+    assert!(!store.remove("k").unwrap());
+    assert!(!store.resolve("k", claim.token(), claimdb::Resolution::omitted()).unwrap());
+    claim.complete("late").unwrap();
+    // A holder that is dropped while its place is kept for it takes that with it.
+    let claim = store.claim(Request::new("m").durability(Durability::Result)).unwrap().granted().unwrap();
+    clock.advance(31 * SEC);
+    drop(claim);
+    assert_eq!(store.stats().entries, 0);
+}
+
+#[test]
+fn a_loss_signal_follows_a_lease_that_was_shortened() {
+    struct Thread(std::thread::Thread);
+    impl Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let (store, clock) = world();
+    let claim = store.claim("k").unwrap().granted().unwrap();
+    let lost = claim.lost();
+    claim.renew(SEC).unwrap();
+    clock.advance(SEC);
+    let waker = Waker::from(Arc::new(Thread(std::thread::current())));
+    let mut raised = pin!(lost.raised());
+    loop {
+        match raised.as_mut().poll(&mut Context::from_waker(&waker)) {
+            std::task::Poll::Ready(cause) => break assert_eq!(cause, LossCause::LeaseOver),
+            std::task::Poll::Pending => std::thread::park_timeout(60 * SEC),
+        }
+    }
+}
+
+#[test]
+fn all_who_close_at_once_are_told_at_once() {
+    let store = Store::builder(Mem::new()).sync_limit(3600 * SEC).open().unwrap();
+    store.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+    let closers: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            std::thread::spawn(move || store.close())
+        })
+        .collect();
+    for closer in closers {
+        closer.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_waker_that_panics_harms_its_task_alone() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let store = Store::builder(Mem::new()).open().unwrap();
+    let mut claim = Box::pin(store.claim_async("k"));
+    let _ = claim.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics))));
+    store.claim("other").unwrap().granted().unwrap().complete("done").unwrap();
+    drop(claim);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_clock_set_back_brings_no_forgotten_result_to_life_under_a_claim() {
+    let (store, clock) = world();
+    let request = Request::new("k").durability(Durability::Result).retention(SEC);
+    store.claim(&request).unwrap().granted().unwrap().complete("old").unwrap();
+    clock.advance(SEC);
+    let claim = store.claim(&request).unwrap().granted().unwrap();
+    clock.set_wall(WallTime::from_unix_millis(0));
+    claim.complete("new").unwrap();
+    match store.claim(&request).unwrap() {
+        Outcome::Settled(settled) => {
+            assert_eq!(settled.completed().unwrap().decode::<String>().unwrap(), "new");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_claim_of_another_store_is_judged_by_that_ones_limits() {
+    let small = Store::builder(Mem::new()).value_limit(10).open().unwrap();
+    let large = Store::builder(Mem::new()).open().unwrap();
+    let claim = large.claim("k").unwrap().granted().unwrap();
+    let told = small.complete_many([(claim, "x".repeat(100))]);
+    assert!(told.into_iter().all(|told| told.is_ok()));
+    assert!(large.get("k").unwrap().is_some());
+}
+
+#[test]
+fn a_renewal_of_an_interrupted_claim_says_that_its_lease_is_over() {
+    let (store, clock) = world();
+    let request = Request::new("k").on_interrupt(OnInterrupt::Quarantine);
+    let claim = store.claim(&request).unwrap().granted().unwrap();
+    clock.advance(31 * SEC);
+    assert!(matches!(store.claim(&request).unwrap(), Outcome::Interrupted(_)));
+    assert!(matches!(claim.renew(SEC), Err(claimdb::ExpiredLease::Expired { .. })));
+    assert!(matches!(claim.release(), Err(SettleError::Interrupted(_))));
+}
+
+#[test]
+fn holding_for_longer_than_the_bound_is_refused() {
+    let (store, clock) = world();
+    let claim = store.claim(Request::new("k").lease(100 * SEC)).unwrap().granted().unwrap();
+    clock.advance(50 * SEC);
+    assert!(claim.keep_alive(40 * SEC).is_err());
+    assert_eq!(claim.remaining(), 50 * SEC, "refused, it changes nothing");
+}
