@@ -6,12 +6,14 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 pub(crate) use imp::{AtomicU64, Mutex, Ordering, hash_seed, process_seed, spawn};
+use std::cell::RefCell;
 
 /// A flag that one side raises and the other side waits for and takes down: a thread, or a task.
 ///
@@ -122,6 +124,39 @@ impl Counter {
     }
 }
 
+/// A store and a key.
+type Work = (usize, Arc<[u8]>);
+
+// One stack for each thread, or for each of loom's.
+imp::thread_local! {
+    static WORKING: RefCell<Vec<Work>> = RefCell::default();
+}
+
+/// Tells, until it is dropped, that this thread does the work of a key. It stays on the thread: work inside work ends
+/// before the work around it.
+#[derive(Debug)]
+pub(crate) struct Working(PhantomData<*const ()>);
+
+impl Working {
+    /// `store` tells stores apart that are open at one time. Nothing is told once the thread is ending.
+    pub(crate) fn on(store: usize, key: &Arc<[u8]>) -> Option<Self> {
+        let told = WORKING.try_with(|working| working.borrow_mut().push((store, Arc::clone(key))));
+        told.is_ok().then_some(Self(PhantomData))
+    }
+
+    /// Whether this thread does the work of `key`, itself or around what it does now.
+    pub(crate) fn is_on(store: usize, key: &[u8]) -> bool {
+        let is = |(at, name): &Work| *at == store && **name == *key;
+        WORKING.try_with(|working| working.borrow().iter().any(is)).unwrap_or(false)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let _ = WORKING.try_with(|working| working.borrow_mut().pop());
+    }
+}
+
 /// The number of lease-table shards. Loom explores each lock separately, so models get by with one.
 pub(crate) const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -185,6 +220,7 @@ mod imp {
     use std::time::Duration;
 
     pub(crate) use std::sync::atomic::Ordering;
+    pub(super) use std::thread_local;
 
     // Types of our own, not re-exports: clippy's ban on the originals would follow a re-export everywhere.
 
@@ -275,6 +311,7 @@ mod imp {
     use std::time::Duration;
 
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(super) use loom::thread_local;
 
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
