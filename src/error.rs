@@ -160,6 +160,16 @@ pub enum ClaimError {
     /// What was asked for makes no sense.
     #[error("claiming: {0}")]
     InvalidRequest(#[from] InvalidSetting),
+    /// This thread is doing the work of this very key, in a [`Store::run`](crate::Store::run) further out, and
+    /// would wait for itself. Nothing was changed.
+    #[error(
+        "claiming {key}: this thread is doing the work of this key inside Store::run, and would wait for itself; \
+         use the claim that the work was given, claim another key, or claim this one after run has returned"
+    )]
+    Nested {
+        /// Stands for the key.
+        key: KeyLabel,
+    },
     /// It went wrong underneath.
     #[error("claiming {key}: {fault}")]
     Failed {

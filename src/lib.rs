@@ -45,7 +45,7 @@ mod value;
 pub use clock::{Clock, ManualClock, Moment, SystemClock, WallTime, expired};
 pub use commit::SyncBy;
 pub use error::{AdminError, ClaimError, Damage, Fault, InvalidSetting, OpenError, Poisoned, StorageError};
-pub use fingerprint::Fingerprint;
+pub use fingerprint::{Fingerprint, FingerprintError};
 pub use key::{Key, KeyError, KeyLabel, MAX_NAME, MAX_SCOPE};
 pub use lease::LossCause;
 pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};

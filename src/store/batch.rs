@@ -70,10 +70,8 @@ struct Planned<'a> {
 
 impl Inner {
     fn claim_many(self: &Arc<Self>, requests: Vec<Request>) -> Vec<Result<Outcome, ClaimError>> {
-        let resolved: Vec<_> = requests
-            .iter()
-            .map(|request| request.clone().wait(Duration::ZERO).resolve(&self.settings.terms))
-            .collect();
+        let resolved: Vec<_> =
+            requests.iter().map(|request| self.check(&request.clone().wait(Duration::ZERO))).collect();
         let mut answers: Vec<Option<Result<Outcome, Fault>>> = Vec::with_capacity(resolved.len());
         let mut planned = Vec::new();
         for (index, request) in resolved.iter().enumerate() {
@@ -177,9 +175,8 @@ impl Inner {
     }
 
     fn claim_all(self: &Arc<Self>, requests: Vec<Request>) -> Result<AllClaimed, ClaimError> {
-        let terms = &self.settings.terms;
         let resolved: Vec<Resolved> =
-            requests.iter().map(|request| request.resolve(terms)).collect::<Result<_, _>>()?;
+            requests.iter().map(|request| self.check(request)).collect::<Result<_, _>>()?;
         let mut seen = BTreeSet::new();
         let mut order: Vec<usize> =
             (0..resolved.len()).filter(|index| seen.insert(resolved[*index].key.encoded())).collect();

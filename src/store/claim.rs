@@ -13,6 +13,7 @@ use crate::lease::Waiting;
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, Record};
+use crate::sync::Working;
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(super) enum Next {
 
 impl Inner {
     pub(super) fn claim(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
-        let request = request.resolve(&self.settings.terms)?;
+        let request = self.check(request)?;
         let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
         let deadline = self.clock.now().after(request.wait);
         let waiting = self.waiting(&request);
@@ -58,6 +59,15 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The checked request, unless it is for a key whose work this thread is doing.
+    pub(super) fn check(&self, request: &Request) -> Result<Resolved, ClaimError> {
+        let request = request.resolve(&self.settings.terms)?;
+        if Working::is_on(self.identity(), request.key.encoded()) {
+            return Err(ClaimError::Nested { key: request.key.label() });
+        }
+        Ok(request)
     }
 
     /// The standing of a claimant that waits; `None` for one that does not.

@@ -131,6 +131,9 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// Whoever claims a key while holding its claim waits for the claim's own lease, or to the end of the wait.
+    /// Inside [`run`](Self::run) that is found at once.
+    ///
     /// # Errors
     /// [`ClaimError`]. No error grants the key, and none frees it.
     pub fn claim(&self, request: impl Into<Request>) -> Result<Outcome, ClaimError> {
@@ -177,6 +180,11 @@ impl Inner {
         }
         let running = self.commit.stats().running.unwrap_or_default();
         Err(Fault::SyncPending { waited: limit, running })
+    }
+
+    /// Tells this opening of a store from all others that are open, whichever clone is asked.
+    fn identity(&self) -> usize {
+        std::ptr::from_ref(self) as usize
     }
 
     /// Refuses what a closed or forked store must not do.

@@ -6,6 +6,7 @@ use super::settle_error::{RetryCause, SettleError};
 use super::{Request, Store};
 use crate::error::ClaimError;
 use crate::record::Omission;
+use crate::sync::Working;
 use crate::value::DecodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -97,6 +98,13 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// While `work` runs, claiming the same key of the same store on the same thread is refused at once with
+    /// [`ClaimError::Nested`], however deep inside and through whichever clone, instead of waiting for what cannot
+    /// come before `work` returns. That holds for [`claim`](Store::claim), `run` and a
+    /// [`claim_async`](Store::claim_async) that is first polled there. It is not found when `work` blocks on another
+    /// thread, or on a task elsewhere, that claims the key: that claim waits as every other, to the end of its own
+    /// wait at most. A [`lock`](Store::lock) of the same name is another thing, and may be taken.
+    ///
     /// # Errors
     /// [`RunError`] says whether the work ran.
     pub fn run<T, E>(
@@ -122,7 +130,11 @@ impl Store {
             Outcome::Mismatched(mismatched) => return refuse(Refused::Mismatched(mismatched)),
             Outcome::Interrupted(case) => return refuse(Refused::Interrupted(case)),
         };
-        match work(&claim) {
+        let worked = {
+            let _working = Working::on(self.0.identity(), claim.key.encoded());
+            work(&claim)
+        };
+        match worked {
             Ok(value) => match settle(claim, &value) {
                 Ok(()) => Ok(Run::Fresh(value)),
                 Err(source) => Err(RunError::Unsettled { value, source }),

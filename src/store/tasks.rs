@@ -38,6 +38,10 @@ impl Store {
     ///
     /// Dropping the future at any point leaves nothing behind.
     ///
+    /// That it is nested in [`run`](Store::run) is found at its first poll, if the thread that polls it is doing the
+    /// work of that key then. Whoever polls it first elsewhere, and blocks the work on it, waits for it in vain, until
+    /// the end of the request's [wait](Request::wait).
+    ///
     /// # Errors
     /// As [`claim`](Store::claim).
     pub fn claim_async(&self, request: impl Into<Request>) -> ClaimFuture {
@@ -147,7 +151,7 @@ impl fmt::Debug for SettleFuture {
 
 impl Inner {
     async fn claim_task(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
-        let request = request.resolve(&self.settings.terms)?;
+        let request = self.check(request)?;
         let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
         let deadline = self.clock.now().after(request.wait);
         let waiting = self.waiting(&request);

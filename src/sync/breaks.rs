@@ -1,0 +1,55 @@
+//! Rules that models break on purpose.
+
+/// Rules that a model may break on purpose, to see that the break is found.
+///
+/// Outside loom [`is`](Break::is) is constant `false` and the branch vanishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(loom), allow(dead_code))]
+pub enum Break {
+    /// A claim looks at the key, and takes it in a second step without looking again.
+    CheckThenAct,
+    /// A claim in memory goes by what it read before it took the key, whatever happened in between.
+    StaleLook,
+    /// A settling write does not ask whose token the record carries.
+    NoTokenCheck,
+    /// The unsynced mark is put on the key after the swap (rule 1).
+    MarkAfterSwap,
+    /// Readers check for the mark first and read the record afterwards (rule 2).
+    CheckBeforeRead,
+}
+
+#[cfg(loom)]
+mod breaks {
+    use super::Break;
+    use std::cell::Cell;
+
+    // Loom runs all threads of a model as coroutines of one system thread, so a thread-local reaches them all
+    // and tests that run beside it see nothing of it.
+    thread_local!(static BROKEN: Cell<Option<Break>> = const { Cell::new(None) });
+
+    impl Break {
+        pub(crate) fn is(self) -> bool {
+            BROKEN.get() == Some(self)
+        }
+
+        /// Runs `model` with this rule broken.
+        pub fn run(self, model: impl FnOnce()) {
+            struct Mend;
+            impl Drop for Mend {
+                fn drop(&mut self) {
+                    BROKEN.set(None);
+                }
+            }
+            BROKEN.set(Some(self));
+            let _mend = Mend;
+            model();
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Break {
+    pub(crate) const fn is(self) -> bool {
+        false
+    }
+}

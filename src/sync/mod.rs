@@ -1,0 +1,183 @@
+//! Locks, signals, atomics, threads and random seeds: the real ones, or loom's under `cfg(loom)`.
+//!
+//! This folder alone names any of them, so that a model runs the same code as production. Loom has no
+//! timed waits; [`Signal::wait_for`] is therefore only called by [`SystemClock`](crate::SystemClock), and models
+//! use [`ManualClock`](crate::ManualClock).
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
+
+mod breaks;
+#[cfg(loom)]
+#[path = "mocked.rs"]
+mod imp;
+#[cfg(not(loom))]
+#[path = "real.rs"]
+mod imp;
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+pub use breaks::Break;
+pub(crate) use imp::{AtomicU64, Mutex, Ordering, ThreadId, hash_seed, process_seed, spawn};
+use std::cell::RefCell;
+
+/// A flag that one side raises and the other side waits for and takes down: a thread, or a task.
+///
+/// Raising it before the wait begins is not lost: the flag stays up until a wait has taken it. One waiter at a
+/// time; any number may raise it.
+#[derive(Debug)]
+pub struct Signal {
+    flag: imp::Mutex<Flag>,
+    changed: imp::Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Flag {
+    raised: bool,
+    /// The task that waits, if one does.
+    waker: Option<Waker>,
+}
+
+impl Signal {
+    /// A signal that is down.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { flag: imp::Mutex::new(Flag::default()), changed: imp::Condvar::new() }
+    }
+
+    /// Raises the flag and wakes the waiter, if there is one.
+    pub fn notify(&self) {
+        let waker = {
+            let mut flag = self.flag.lock();
+            flag.raised = true;
+            flag.waker.take()
+        };
+        self.changed.notify_one();
+        // A waker is somebody else's code, so it runs without the lock; if it panics, that is its task's loss, and
+        // not that of whoever else this thread would have woken.
+        if let Some(waker) = waker {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+        }
+    }
+
+    /// Waits until the flag is up and takes it down.
+    pub fn wait(&self) {
+        let mut flag = self.flag.lock();
+        while !flag.raised {
+            flag = self.changed.wait(flag);
+        }
+        flag.raised = false;
+    }
+
+    /// Waits like [`wait`](Self::wait), for `limit` of real time at most. Tells whether the flag was up.
+    ///
+    /// # Panics
+    /// Under loom, which has no timed waits.
+    pub fn wait_for(&self, limit: Duration) -> bool {
+        let mut flag = self.flag.lock();
+        if !flag.raised {
+            flag = self.changed.wait_for(flag, limit);
+        }
+        std::mem::replace(&mut flag.raised, false)
+    }
+
+    /// Ready once the flag was up and has been taken down. Dropping the future takes nothing down.
+    pub fn raised(self: &Arc<Self>) -> Raised {
+        Raised(Arc::clone(self))
+    }
+}
+
+/// Waits for a [`Signal`] in a task.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Raised(Arc<Signal>);
+
+impl Future for Raised {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Cloned before and dropped after the lock: a waker is somebody else's code.
+        let waker = context.waker().clone();
+        let (ready, _old) = {
+            let mut flag = self.0.flag.lock();
+            if std::mem::replace(&mut flag.raised, false) {
+                (true, flag.waker.take())
+            } else {
+                (false, flag.waker.replace(waker))
+            }
+        };
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An event counter for statistics. Never part of a decision, so loom does not need to see it.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(std::sync::atomic::AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, events: u64) {
+        // Relaxed: a statistic orders nothing.
+        self.0.fetch_add(events, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// Which thread this is.
+pub(crate) fn current_thread() -> ThreadId {
+    imp::current_thread()
+}
+
+/// A store and a key.
+type Work = (usize, Arc<[u8]>);
+
+// One stack for each thread, or for each of loom's.
+imp::thread_local! {
+    static WORKING: RefCell<Vec<Work>> = RefCell::default();
+}
+
+/// Tells, until it is dropped, that this thread does the work of a key. It stays on the thread: work inside work ends
+/// before the work around it.
+#[derive(Debug)]
+pub(crate) struct Working(PhantomData<*const ()>);
+
+impl Working {
+    /// `store` tells stores apart that are open at one time. Nothing is told once the thread is ending.
+    pub(crate) fn on(store: usize, key: &Arc<[u8]>) -> Option<Self> {
+        let told = WORKING.try_with(|working| working.borrow_mut().push((store, Arc::clone(key))));
+        told.is_ok().then_some(Self(PhantomData))
+    }
+
+    /// Whether this thread does the work of `key`, itself or around what it does now.
+    pub(crate) fn is_on(store: usize, key: &[u8]) -> bool {
+        let is = |(at, name): &Work| *at == store && **name == *key;
+        WORKING.try_with(|working| working.borrow().iter().any(is)).unwrap_or(false)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let _ = WORKING.try_with(|working| working.borrow_mut().pop());
+    }
+}
+
+/// The number of lease-table shards. Loom explores each lock separately, so models get by with one.
+pub(crate) const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Builds the hashers of one table; random in production, fixed under loom.
+#[cfg(not(loom))]
+pub(crate) type HashSeed = std::collections::hash_map::RandomState;
+/// Builds the hashers of one table; random in production, fixed under loom.
+#[cfg(loom)]
+pub(crate) type HashSeed = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
