@@ -29,6 +29,8 @@ pub(crate) enum Space {
     Claims = 1,
     /// Locks, which are never stored: their names live in the lease table alone.
     Locks = 2,
+    /// Plain values. The place of the scope is the name of the values that the key is among.
+    Values = 3,
 }
 
 /// A key: the name of a piece of work, in a scope.
@@ -53,13 +55,14 @@ impl Key {
     /// [`KeyError`] if `name` is empty or longer than [`MAX_NAME`], or `scope` longer than [`MAX_SCOPE`].
     pub fn scoped(scope: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Self, KeyError> {
         let (scope, name) = (scope.as_ref(), name.as_ref());
-        if name.is_empty() {
-            return Err(KeyError::Empty);
-        }
-        if name.len() > MAX_NAME {
-            return Err(KeyError::NameTooLong { length: name.len() });
-        }
+        check_name(name)?;
         Ok(Self(encode(Space::Claims, scope, name)?.into()))
+    }
+
+    /// The key of a plain value, among the values called `values`. Never given to callers: it names no claim.
+    pub(crate) fn of_value(values: &[u8], key: &[u8]) -> Result<Self, KeyError> {
+        check_name(key)?;
+        Ok(Self(encode_value(values, key)?.into()))
     }
 
     /// The scope; empty if the key has none.
@@ -107,6 +110,14 @@ impl Key {
         valid.then(|| Self(stored.into()))
     }
 
+    /// The key of a plain value behind stored bytes; `None` if they are none.
+    pub(crate) fn decode_value(stored: &[u8]) -> Option<Self> {
+        let values = usize::from(*stored.get(1)?);
+        let name = stored.len().checked_sub(2 + values)?;
+        let valid = stored[0] == Space::Values as u8 && (1..=MAX_NAME).contains(&name);
+        valid.then(|| Self(stored.into()))
+    }
+
     /// The bytes with which all keys of claims begin.
     pub(crate) fn all_claims() -> [u8; 1] {
         [Space::Claims as u8]
@@ -120,6 +131,19 @@ impl Key {
         encode(Space::Claims, scope, prefix)
     }
 
+    /// The bytes with which all keys of plain values begin.
+    pub(crate) fn all_values() -> [u8; 1] {
+        [Space::Values as u8]
+    }
+
+    /// The bytes with which all keys among the values called `values` begin whose key begins with `prefix`.
+    pub(crate) fn value_prefix(values: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
+        if prefix.len() > MAX_NAME {
+            return Err(KeyError::NameTooLong { length: prefix.len() });
+        }
+        encode_value(values, prefix)
+    }
+
     fn name_start(&self) -> usize {
         2 + usize::from(self.0[1])
     }
@@ -130,6 +154,18 @@ pub(crate) fn meta(name: &str) -> Vec<u8> {
     let mut key = vec![Space::Meta as u8];
     key.extend_from_slice(name.as_bytes());
     key
+}
+
+fn check_name(name: &[u8]) -> Result<(), KeyError> {
+    match name.len() {
+        0 => Err(KeyError::Empty),
+        1..=MAX_NAME => Ok(()),
+        length => Err(KeyError::NameTooLong { length }),
+    }
+}
+
+fn encode_value(values: &[u8], key: &[u8]) -> Result<Vec<u8>, KeyError> {
+    encode(Space::Values, values, key).map_err(|_| KeyError::ValuesTooLong { length: values.len() })
 }
 
 fn encode(space: Space, scope: &[u8], name: &[u8]) -> Result<Vec<u8>, KeyError> {
@@ -181,6 +217,14 @@ pub enum KeyError {
     /// The scope is longer than [`MAX_SCOPE`].
     #[error("the scope has {length} bytes; a scope has at most {MAX_SCOPE} bytes: hash what is longer")]
     ScopeTooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The name given to [`Store::kv`](crate::Store::kv) is longer than [`MAX_SCOPE`].
+    #[error(
+        "the name of the values has {length} bytes; such a name has at most {MAX_SCOPE} bytes: hash what is longer"
+    )]
+    ValuesTooLong {
         /// Its length in bytes.
         length: usize,
     },

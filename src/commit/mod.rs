@@ -193,6 +193,14 @@ impl<M: Send + 'static> GroupCommit<M> {
         }
     }
 
+    /// Where callers sync, syncs what was written by those who do not wait; a thread needs no help.
+    pub(crate) fn help(self: &Arc<Self>, limit: Duration) -> Result<(), Fault> {
+        match self.sync_by {
+            SyncBy::Thread => Ok(()),
+            SyncBy::Caller => self.wait(self.ticket(None)?, limit),
+        }
+    }
+
     /// A wait for a sync that covers `ticket`, for a thread or a task to go through. Dropping it waits no more.
     pub(crate) fn waiting(&self, ticket: Ticket, limit: Duration) -> SyncWait<'_, M> {
         let start = self.clock.now();

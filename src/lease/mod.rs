@@ -19,6 +19,7 @@
 
 mod entry;
 mod loss;
+mod marks;
 mod place;
 mod table;
 mod waiters;

@@ -17,14 +17,14 @@ use std::sync::Arc;
 /// The places, marks and waiters of all keys that have any.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    pub(super) shards: Box<[CachePadded<Mutex<Shard>>]>,
     seed: HashSeed,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 /// How a shard stood: the number of places and marks that it has given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp(u64);
+pub(crate) struct Stamp(pub(super) u64);
 
 /// What the table says to a claimant.
 #[derive(Debug)]

@@ -221,3 +221,19 @@ pub(crate) fn decode_ceiling(bytes: &[u8]) -> Result<Token, Damage> {
         (version, _) => Err(Damage::UnknownVersion { version, newest: v1::VERSION }),
     }
 }
+
+/// The version of a stored plain value, whose payload is the value's bytes.
+const VALUE_VERSION: u8 = 1;
+
+/// The bytes to store for a plain value.
+pub(crate) fn encode_value(value: &[u8]) -> Vec<u8> {
+    frame::wrap(VALUE_VERSION, value)
+}
+
+/// The plain value behind stored bytes.
+pub(crate) fn decode_value(bytes: &[u8]) -> Result<Vec<u8>, Damage> {
+    match frame::unwrap(bytes)? {
+        (VALUE_VERSION, value) => Ok(value.to_vec()),
+        (version, _) => Err(Damage::UnknownVersion { version, newest: VALUE_VERSION }),
+    }
+}

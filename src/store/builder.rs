@@ -10,7 +10,7 @@ use crate::key::{self, Key};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::store::engine::{EngineCell, commit_one};
-use crate::sync::Signal;
+use crate::sync::{AtomicU64, Signal};
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
@@ -149,6 +149,7 @@ impl Builder {
             clock: self.clock,
             settings: self.settings,
             counters: super::Counters::default(),
+            relaxed_values: AtomicU64::new(0),
             opened_by: std::process::id(),
         })))
     }
@@ -230,9 +231,11 @@ pub(super) fn ceiling_key() -> Vec<u8> {
 
 fn has_records(engine: &dyn Engine) -> Result<bool, StorageError> {
     let mut found = false;
-    engine.scan(&Key::all_claims(), None, &mut |_, _| {
-        found = true;
-        ControlFlow::Break(())
-    })?;
+    for space in [Key::all_claims(), Key::all_values()] {
+        engine.scan(&space, None, &mut |_, _| {
+            found = true;
+            ControlFlow::Break(())
+        })?;
+    }
     Ok(found)
 }

@@ -4,6 +4,7 @@ use super::Inner;
 use super::request::check_lease;
 use super::settle_error::current;
 use super::upkeep::{LossSignal, Renewal};
+use super::writes::Effects;
 use crate::clock::{Moment, expired};
 use crate::error::InvalidSetting;
 use crate::key::{Key, KeyLabel};
@@ -38,6 +39,8 @@ pub struct Claim {
     pub(super) stored: Option<Vec<u8>>,
     /// `None` once a settling write of this claim has been swapped in.
     pub(super) place: Option<Place>,
+    /// The effects of a completion that was tried, and may have landed.
+    pub(super) tried: Option<Effects>,
     pub(super) renewal: Mutex<Option<Arc<Renewal>>>,
 }
 

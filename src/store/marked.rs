@@ -1,6 +1,7 @@
 //! The unsynced mark of a write that is under way.
 
 use super::Inner;
+use crate::backend::Write;
 use crate::commit::Ticket;
 use crate::error::Fault;
 use crate::key::Key;
@@ -18,10 +19,19 @@ impl Inner {
         only_with_place: bool,
     ) -> Result<Marked<'_>, MarkRefused> {
         match self.table.mark(key.encoded(), holder, place, only_with_place) {
-            Ok(mark) => Ok(Marked { store: self, mark: Some(mark) }),
+            Ok(mark) => Ok(Marked { store: self, mark: Some(mark), also: Vec::new() }),
             Err(Refusal::Lost { by }) => Err(MarkRefused::Lost { by }),
             Err(Refusal::Closed | Refusal::Expired) => Err(MarkRefused::Closed),
         }
+    }
+}
+
+impl Inner {
+    /// Puts unsynced marks on the keys of `writes`, plain values that one commit will write.
+    pub(super) fn mark_writes(&self, writes: &[Write]) -> Result<Marked<'_>, Fault> {
+        let mut marked = Marked { store: self, mark: None, also: Vec::with_capacity(writes.len()) };
+        marked.also(self.upkeep(), writes).map_err(|_| Fault::Closed)?;
+        Ok(marked)
     }
 }
 
@@ -39,17 +49,34 @@ pub(super) enum MarkRefused {
 pub(super) struct Marked<'a> {
     store: &'a Inner,
     mark: Option<Mark>,
+    /// The marks of the other keys that the same commit writes.
+    also: Vec<Mark>,
 }
 
 impl Marked<'_> {
+    /// Puts marks on the keys that the commit writes besides.
+    pub(super) fn also(&mut self, holder: Holder, writes: &[Write]) -> Result<(), MarkRefused> {
+        for write in writes {
+            let mark = self.store.table.mark(&write.key.as_slice().into(), holder, None, false);
+            self.also.push(mark.map_err(|_| MarkRefused::Closed)?);
+        }
+        Ok(())
+    }
+
     /// The write has returned: its mark stands until a sync that begins from now on has ended.
     pub(super) fn returned(mut self) -> Result<Ticket, Fault> {
-        self.store.commit.ticket(self.mark.take())
+        let marks = self.take();
+        self.store.commit.ticket(marks)
+    }
+
+    /// All marks, the one on the record first: whoever is told of an effect finds its completion told.
+    fn take(&mut self) -> impl Iterator<Item = Mark> + use<> {
+        self.mark.take().into_iter().chain(std::mem::take(&mut self.also))
     }
 
     /// The same for many writes of `store` at once, under one ticket, so that one sync covers them all.
     pub(super) fn all_returned(store: &Inner, marked: Vec<Marked<'_>>) -> Result<Ticket, Fault> {
-        store.commit.ticket(marked.into_iter().filter_map(|mut marked| marked.mark.take()))
+        store.commit.ticket(marked.into_iter().flat_map(|mut marked| marked.take()))
     }
 
     /// The write leaves the key free: the one who has waited longest gets it.
@@ -61,7 +88,7 @@ impl Marked<'_> {
 
     /// The write was refused, or is not to be synced.
     pub(super) fn clear(mut self) {
-        if let Some(mark) = self.mark.take() {
+        for mark in self.take() {
             self.store.table.unmark(&mark);
         }
     }
@@ -69,9 +96,10 @@ impl Marked<'_> {
 
 impl Drop for Marked<'_> {
     fn drop(&mut self) {
-        if let Some(mark) = self.mark.take() {
-            // While poisoned or closed there is no such sync, and the mark stands for ever: nobody may tell.
-            let _ = self.store.commit.ticket(Some(mark));
+        if self.mark.is_some() || !self.also.is_empty() {
+            let marks = self.take();
+            // While poisoned or closed there is no such sync, and the marks stand for ever: nobody may tell.
+            let _ = self.store.commit.ticket(marks);
         }
     }
 }

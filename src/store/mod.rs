@@ -1,7 +1,8 @@
 //! The store: where decisions, leases, group commit and a backend come together.
 //!
 //! `claim` asks and takes, `guard` is what was taken, `settle` ends it, `read` looks from outside, `run` is the whole
-//! dance in one call, `builder` opens. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
+//! dance in one call, `builder` opens. Plain values are in `kv`; what is written at once, effects of completions
+//! included, in `writes`. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
 //! take the place, swap the record, sync, tell.
 
 mod batch;
@@ -10,6 +11,9 @@ mod checkpoint;
 mod claim;
 mod engine;
 mod guard;
+mod kv;
+mod kv_error;
+mod kv_scan;
 mod list;
 mod lock;
 mod marked;
@@ -24,11 +28,15 @@ mod take;
 mod tasks;
 mod tokens;
 mod upkeep;
+mod writes;
 
 pub use batch::AllClaimed;
 pub use builder::Builder;
 pub use checkpoint::CheckpointError;
 pub use guard::{Claim, ExpiredLease};
+pub use kv::{Compared, Kv};
+pub use kv_error::KvError;
+pub use kv_scan::KvScan;
 pub use list::{Inspection, KeyState, Listing, Pending};
 pub use lock::Lock;
 pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
@@ -39,6 +47,7 @@ pub use scope::{LiveClaims, Scope, ScopeCount};
 pub use settle_error::{AlreadySettled, KeyInterrupted, Lost, Retry, RetryCause, SettleError};
 pub use tasks::{ClaimFuture, SettleFuture};
 pub use upkeep::{LossRaised, LossSignal};
+pub use writes::{MAX_WRITES, MAX_WRITES_BYTES, Writes};
 
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -49,7 +58,7 @@ use crate::error::{AdminError, ClaimError, Fault};
 use crate::key::Key;
 use crate::lease::{Mark, Table};
 use crate::record::Record;
-use crate::sync::{Break, Counter};
+use crate::sync::{AtomicU64, Break, Counter};
 use crate::timer::Timer;
 use crate::token::Tokens;
 use builder::Settings;
@@ -72,6 +81,8 @@ struct Inner {
     timer: Timer,
     settings: Settings,
     counters: Counters,
+    /// Above zero once a plain value was written that no sync was asked for.
+    relaxed_values: AtomicU64,
     opened_by: u32,
 }
 

@@ -157,7 +157,7 @@ fn settle<T: Serialize>(claim: Claim, value: &T) -> Result<(), SettleError> {
         SettleError::Retry(retry) => match retry.cause {
             RetryCause::TooLarge { .. } => retry.claim.omit(Omission::TooLarge),
             RetryCause::NotEncodable(_) => retry.claim.omit(Omission::NotEncodable),
-            RetryCause::Fault(_) => Err(SettleError::Retry(retry)),
+            _ => Err(SettleError::Retry(retry)),
         },
         error => Err(error),
     }

@@ -4,12 +4,13 @@ use super::engine::commit_one;
 use super::guard::Claim;
 use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
+use super::writes::Effects;
 use super::{Inner, Store};
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission, Record};
-use crate::sync::Break;
+use crate::sync::{Break, Ordering};
 use crate::token::Token;
 use crate::value;
 use serde::Serialize;
@@ -71,7 +72,7 @@ impl Claim {
         self.settle(&Act::Release)
     }
 
-    fn settle(mut self, act: &Act) -> Result<(), SettleError> {
+    pub(super) fn settle(mut self, act: &Act) -> Result<(), SettleError> {
         let store = Arc::clone(&self.store);
         let settled = store.apply(&mut self, act).and_then(|marked| match marked {
             Some(marked) => Ok(store.commit.wait(marked.returned()?, store.limit())?),
@@ -88,6 +89,7 @@ impl Claim {
                 self.store.counters.refused_late.add(1);
                 SettleError::Lost(Lost { key, token, by })
             }
+            Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
             Failure::SettledOtherwise => SettleError::AlreadySettled(AlreadySettled { key, token }),
             Failure::Interrupted => SettleError::Interrupted(KeyInterrupted { key, token }),
         }
@@ -142,7 +144,22 @@ impl Store {
 #[derive(Debug)]
 pub(super) enum Act {
     Settle(Kept),
+    /// With plain values that land with it.
+    SettleWith(Kept, Effects),
     Release,
+}
+
+impl Act {
+    fn effects(&self) -> Effects {
+        match self {
+            Self::SettleWith(_, effects) => effects.clone(),
+            Self::Settle(_) | Self::Release => Effects::default(),
+        }
+    }
+
+    fn completes(&self) -> bool {
+        matches!(self, Self::Settle(Kept::Completed(_)) | Self::SettleWith(Kept::Completed(_), _))
+    }
 }
 
 /// Why it could not.
@@ -150,6 +167,7 @@ pub(super) enum Failure {
     Lost { by: Option<Token> },
     SettledOtherwise,
     Interrupted,
+    OtherEffects,
     Fault(Fault),
 }
 
@@ -175,14 +193,27 @@ impl Inner {
         }
         let relaxed = claim.record.terms.durability == Durability::Relaxed;
         let synced = match act {
-            Act::Settle(_) => !relaxed,
+            Act::Settle(_) | Act::SettleWith(..) => !relaxed,
             Act::Release => decide::release_is_synced(&claim.record.terms),
         };
         // The mark goes on before the swap (rule 1), and in the same step a claim in memory learns whether its
         // place is still its own: while the mark stands, nobody takes it.
         let only_with_place = !durable && claim.place.is_some();
         let mark = || self.mark(&claim.key, claim.settling(), claim.place.as_ref(), only_with_place);
-        let marked = if Break::MarkAfterSwap.is() { None } else { Some(mark()?) };
+        let mut marked = if Break::MarkAfterSwap.is() { None } else { Some(mark()?) };
+        let effects = act.effects();
+        if let Some(marked) = &mut marked
+            && !Break::EffectsUnmarked.is()
+        {
+            marked.also(claim.settling(), &effects)?;
+        }
+        if act.completes() && *claim.tried.get_or_insert_with(|| effects.clone()) != effects {
+            // The record tells whether a completion stands, and not with which effects.
+            return Err(refused(marked, Failure::OtherEffects));
+        }
+        if relaxed && !effects.is_empty() {
+            self.relaxed_values.fetch_max(1, Ordering::Release);
+        }
         // A claim without a place has swapped before and was not told: the record says how that went.
         let mut seen = match &claim.place {
             Some(_) => claim.stored.clone(),
@@ -192,7 +223,7 @@ impl Inner {
             let record = seen.as_deref().map(Record::decode).transpose();
             let record = record.map_err(Fault::from)?;
             let step = match act {
-                Act::Settle(result) => {
+                Act::Settle(result) | Act::SettleWith(result, _) => {
                     let mine = claim.place.is_some();
                     let wall = self.clock.wall();
                     decide::settle(record.as_ref(), &claim.record, durable, mine, result, wall)
@@ -206,7 +237,8 @@ impl Inner {
                 Settling::SettledOtherwise => return Err(refused(marked, Failure::SettledOtherwise)),
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };
-            match commit_one(&*engine, &Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref())) {
+            let swap = Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref());
+            match commit_one(&*engine, &Commit { effects: &effects, ..swap }) {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.
@@ -248,7 +280,7 @@ impl Inner {
 impl super::Counters {
     fn ended(&self, act: &Act) {
         match act {
-            Act::Settle(_) => self.completed.add(1),
+            Act::Settle(_) | Act::SettleWith(..) => self.completed.add(1),
             Act::Release => self.released.add(1),
         }
     }

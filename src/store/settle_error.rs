@@ -1,6 +1,7 @@
 //! Why a claim could not be settled.
 
 use super::guard::Claim;
+use super::kv_error::KvError;
 use crate::error::Fault;
 use crate::key::KeyLabel;
 use crate::token::Token;
@@ -125,6 +126,14 @@ pub enum RetryCause {
     /// The value could not be encoded; nothing was changed.
     #[error("{0}; settle with Claim::omit")]
     NotEncodable(#[source] EncodeError),
+    /// The effects cannot be written as they are; nothing was changed.
+    #[error("the effects: {0}")]
+    Effects(#[source] KvError),
+    /// An earlier try of this claim carried other effects and may have landed with them; nothing was changed.
+    #[error(
+        "an earlier try to complete it carried other effects, and may have landed; try again with the same ones"
+    )]
+    OtherEffects,
     /// It went wrong underneath.
     #[error(transparent)]
     Fault(Fault),

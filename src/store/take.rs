@@ -246,6 +246,7 @@ impl Inner {
             since: now,
             stored,
             place: Some(place),
+            tried: None,
             renewal: Mutex::default(),
         }))
     }

@@ -13,7 +13,7 @@ use super::guard::Claim;
 use super::marked::Marked;
 use super::settle::Act;
 use super::settle_error::{RetryCause, SettleError};
-use super::{Inner, Outcome, Request, Store};
+use super::{Inner, Outcome, Request, Store, Writes};
 use crate::clock::Moment;
 #[cfg(doc)]
 use crate::commit::SyncBy;
@@ -58,6 +58,15 @@ impl Claim {
     /// As [`complete`](Claim::complete).
     pub fn complete_async<T: Serialize + ?Sized>(self, value: &T) -> SettleFuture {
         let act = self.store.encode(value).map(|bytes| Act::Settle(Kept::Completed(bytes)));
+        SettleFuture(Box::pin(self.settle_task(act)))
+    }
+
+    /// [`complete_with`](Claim::complete_with) for tasks.
+    ///
+    /// # Errors
+    /// As [`complete_with`](Claim::complete_with).
+    pub fn complete_with_async<T: Serialize + ?Sized>(self, value: &T, effects: Writes) -> SettleFuture {
+        let act = self.store.act_with(value, effects);
         SettleFuture(Box::pin(self.settle_task(act)))
     }
 

@@ -16,6 +16,8 @@ pub enum Break {
     MarkAfterSwap,
     /// Readers check for the mark first and read the record afterwards (rule 2).
     CheckBeforeRead,
+    /// A completion puts a mark on its own key alone, and none on the keys of its effects (rule 5).
+    EffectsUnmarked,
 }
 
 #[cfg(loom)]

@@ -30,6 +30,8 @@ pub enum Syncs {
     Fail,
     Panic,
     Hang,
+    /// One works, and those after it hang.
+    One,
 }
 
 /// A [`Mem`] with faults. Clones share both.
@@ -192,12 +194,15 @@ impl Engine for FaultyEngine {
                 state = self.plan.changed.wait(state).unwrap();
                 state.hanging -= 1;
             }
+            if state.syncs == Syncs::One {
+                state.syncs = Syncs::Hang;
+            }
             state.syncs
         };
         match syncs {
             Syncs::Fail => return Err(broken("sync")),
             Syncs::Panic => panic!("sync panics on purpose"),
-            Syncs::Work | Syncs::Hang => {}
+            Syncs::Work | Syncs::Hang | Syncs::One => {}
         }
         self.plan.around("sync", || self.engine.sync())?
     }

@@ -1,0 +1,50 @@
+//! Waiting for unsynced marks: what readers of plain values do.
+
+use super::table::{Refusal, Stamp, Table};
+use super::waiters::Waiting;
+use std::sync::Arc;
+
+/// A key that has marks, and the stamp to wait for them with.
+type Stamped = (Arc<[u8]>, Stamp);
+
+impl Table {
+    /// For somebody who has read a value of `key` and would tell of it: whether a mark stands that was put before
+    /// `stamp`, or before now if there is no stamp yet. Gives the stamp to ask with again; `None` once those marks
+    /// are gone, and what had been read is durable. Whoever waits joins the queue in the same critical section, so
+    /// that no wake-up falls between. Later marks keep nobody: else a key that is always written could not be read.
+    pub(crate) fn marked(
+        &self,
+        key: &[u8],
+        stamp: Option<Stamp>,
+        waiting: Option<&Waiting<'_>>,
+    ) -> Result<Option<Stamp>, Refusal> {
+        let mut shard = self.shard(key).lock();
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        let stamp = stamp.unwrap_or(Stamp(shard.next_id));
+        let Some(entry) = shard.entries.get_mut(key) else { return Ok(None) };
+        if !entry.marks.iter().any(|(id, _)| *id <= stamp.0) {
+            return Ok(None);
+        }
+        if let Some(waiting) = waiting {
+            entry.waiters.join(&waiting.signal);
+        }
+        Ok(Some(stamp))
+    }
+
+    /// The keys that begin with `prefix` and have marks now, and the stamps to ask [`marked`](Self::marked) with.
+    pub(crate) fn all_marked(&self, prefix: &[u8]) -> Result<Vec<Stamped>, Refusal> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            if shard.closed {
+                return Err(Refusal::Closed);
+            }
+            let marked = shard.entries.iter().filter(|(_, entry)| !entry.marks.is_empty());
+            let here = marked.filter(|(key, _)| key.starts_with(prefix));
+            found.extend(here.map(|(key, _)| (Arc::clone(key), Stamp(shard.next_id))));
+        }
+        Ok(found)
+    }
+}

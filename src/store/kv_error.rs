@@ -1,0 +1,90 @@
+//! Why a plain value could not be read or written.
+
+use crate::error::{Damage, Fault};
+use crate::key::{KeyError, KeyLabel};
+use crate::value::{DecodeError, EncodeError};
+
+/// Reading or writing plain values failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// The key, the prefix or the name of the values is none.
+    #[error("{doing}: {error}")]
+    InvalidKey {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it is none.
+        #[source]
+        error: KeyError,
+    },
+    /// The value is larger than the store's limit; nothing was changed.
+    #[error(
+        "{doing} {key}: the value has {length} bytes, and the store takes {limit}; store less, or raise \
+         Builder::value_limit"
+    )]
+    TooLarge {
+        /// What was tried.
+        doing: &'static str,
+        /// Stands for the key.
+        key: KeyLabel,
+        /// The value's length.
+        length: usize,
+        /// The store's limit.
+        limit: usize,
+    },
+    /// More is to be written at once than [`MAX_WRITES`](crate::MAX_WRITES) or
+    /// [`MAX_WRITES_BYTES`](crate::MAX_WRITES_BYTES); nothing was changed.
+    #[error(
+        "writing {writes} values at once, of {bytes} bytes with their keys: {most} values and {most_bytes} bytes are \
+         the most; write less at once",
+        most = super::writes::MAX_WRITES,
+        most_bytes = super::writes::MAX_WRITES_BYTES
+    )]
+    TooMany {
+        /// How many.
+        writes: usize,
+        /// The bytes of their keys and values.
+        bytes: usize,
+    },
+    /// The value could not be encoded; nothing was changed.
+    #[error("{doing}: {error}")]
+    NotEncodable {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        #[source]
+        error: EncodeError,
+    },
+    /// The value is of another type than was asked for.
+    #[error("reading {key}: {error}")]
+    Undecodable {
+        /// Stands for the key.
+        key: KeyLabel,
+        /// Why not.
+        #[source]
+        error: DecodeError,
+    },
+    /// The stored value is damaged. It is left as it is.
+    #[error("{doing} {key}: the stored value is damaged: {damage}. Kv::put and Kv::delete replace it unread")]
+    Damaged {
+        /// What was tried.
+        doing: &'static str,
+        /// Stands for the key.
+        key: KeyLabel,
+        /// What is wrong with it.
+        #[source]
+        damage: Damage,
+    },
+    /// It went wrong underneath. A write may have landed all the same: a plain write has no token by which it could
+    /// be told from another's.
+    #[error("{doing} {on}: {fault}")]
+    Failed {
+        /// What was tried.
+        doing: &'static str,
+        /// Stands for the key, or says what else.
+        on: String,
+        /// What went wrong.
+        #[source]
+        fault: Fault,
+    },
+}

@@ -1,0 +1,95 @@
+//! Walking over plain values.
+
+use super::Store;
+use super::kv::damaged;
+use super::kv_error::KvError;
+use crate::error::Fault;
+use crate::key::Key;
+use crate::record;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::ControlFlow;
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The plain values of one name, one by one: key and value.
+pub struct KvScan {
+    store: Store,
+    prefix: Vec<u8>,
+    after: Option<Vec<u8>>,
+    /// What was read and not given yet; an error is the last of it.
+    page: VecDeque<Result<Pair, KvError>>,
+    done: bool,
+}
+
+impl KvScan {
+    /// How many values are read at a time.
+    pub const PAGE: usize = 128;
+    /// After how many bytes of values a page ends before that.
+    pub const PAGE_BYTES: usize = 1 << 20;
+
+    pub(super) fn new(store: Store, prefix: Vec<u8>) -> Self {
+        Self { store, prefix, after: None, page: VecDeque::new(), done: false }
+    }
+
+    /// Reads the next page, and then waits for the marks that stand anywhere in it (rule 2): also on keys that it
+    /// does not show, since their deletion is told as well.
+    fn turn_page(&mut self) -> Result<(), Fault> {
+        let inner = &self.store.0;
+        inner.check_process()?;
+        let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
+        inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, value| {
+            bytes += value.len();
+            found.push((key.to_vec(), value.to_vec()));
+            full = found.len() >= Self::PAGE || bytes >= Self::PAGE_BYTES;
+            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        self.done = !full;
+        let last = found.last().map(|(key, _)| key.clone()).filter(|_| full);
+        for (key, stamp) in inner.table.all_marked(&self.prefix).map_err(|_| Fault::Closed)? {
+            let before = self.after.as_deref().is_some_and(|after| &*key <= after);
+            let beyond = last.as_deref().is_some_and(|last| &*key > last);
+            if !before && !beyond {
+                inner.until_synced(&key, stamp)?;
+            }
+        }
+        inner.check_relaxed_values()?;
+        self.after = last;
+        for (key, bytes) in found {
+            let Some(key) = Key::decode_value(&key) else { continue };
+            match record::decode_value(&bytes) {
+                Ok(value) => self.page.push_back(Ok((key.name().to_vec(), value))),
+                Err(damage) => {
+                    self.page.push_back(Err(damaged("scanning", &key)(damage)));
+                    self.done = true;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for KvScan {
+    /// Shows how far it is, not where: keys do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvScan")
+            .field("ready", &self.page.len())
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Iterator for KvScan {
+    type Item = Result<(Vec<u8>, Vec<u8>), KvError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.page.is_empty() && !self.done {
+            if let Err(fault) = self.turn_page() {
+                self.done = true;
+                return Some(Err(KvError::Failed { doing: "scanning", on: "the values".to_owned(), fault }));
+            }
+        }
+        self.page.pop_front()
+    }
+}
