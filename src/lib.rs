@@ -52,9 +52,9 @@ pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Rec
 pub use store::{
     About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, ClaimFuture, ExpiredLease, InFlight,
     Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Listing, LiveClaims, Lock, LossRaised,
-    LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Mismatched, Omitted, Outcome, Pending, Refused,
-    Request, Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, SettleFuture,
-    Settled, Stats, Store, Stored,
+    LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Mismatched, Omitted, Outcome, Pending, Rebuilt,
+    Refused, Request, Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError,
+    SettleFuture, Settled, Stats, Store, Stored, Swept,
 };
 #[cfg(loom)]
 pub use sync::Break;

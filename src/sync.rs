@@ -147,6 +147,8 @@ pub enum Break {
     MarkAfterSwap,
     /// Readers check for the mark first and read the record afterwards (rule 2).
     CheckBeforeRead,
+    /// The sweeper deletes whatever stands under the key, and not what it has judged (rule 21).
+    SweepWithoutSwap,
 }
 
 #[cfg(loom)]
