@@ -9,7 +9,9 @@
 //! are separate spaces: a claim and a lock of the same name never meet. The encoding is part of the store format
 //! (`docs/format.md`).
 
+use crate::clock::WallTime;
 use crate::sync;
+use crate::token::Token;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub(crate) enum Space {
     Locks = 2,
     /// Plain values. The place of the scope is the name of the values that the key is among.
     Values = 3,
+    /// The retention index: which record to look at when.
+    Index = 4,
 }
 
 /// A key: the name of a piece of work, in a scope.
@@ -166,6 +170,45 @@ fn check_name(name: &[u8]) -> Result<(), KeyError> {
 
 fn encode_value(values: &[u8], key: &[u8]) -> Result<Vec<u8>, KeyError> {
     encode(Space::Values, values, key).map_err(|_| KeyError::ValuesTooLong { length: values.len() })
+}
+
+/// An entry of the retention index: at `end` the record of `key` is to be looked at, if it still is that of `token`.
+///
+/// ```text
+/// space (1) | end in milliseconds since 1970-01-01 UTC, big endian (8) | token, big endian (8) | the record's key
+/// ```
+///
+/// So entries lie in the order in which they come due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    pub(crate) end: WallTime,
+    pub(crate) token: Token,
+    pub(crate) key: Key,
+}
+
+impl IndexEntry {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut encoded = Vec::with_capacity(17 + self.key.0.len());
+        encoded.push(Space::Index as u8);
+        encoded.extend_from_slice(&self.end.unix_millis().to_be_bytes());
+        encoded.extend_from_slice(&self.token.get().to_be_bytes());
+        encoded.extend_from_slice(&self.key.0);
+        encoded
+    }
+
+    /// The entry behind a stored key; `None` if it is none.
+    pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
+        let rest = stored.strip_prefix(&Self::all())?;
+        let (end, rest) = rest.split_first_chunk()?;
+        let (token, key) = rest.split_first_chunk()?;
+        let end = WallTime::from_unix_millis(u64::from_be_bytes(*end));
+        Some(Self { end, token: Token::new(u64::from_be_bytes(*token)), key: Key::decode(key)? })
+    }
+
+    /// The bytes with which all entries begin.
+    pub(crate) fn all() -> [u8; 1] {
+        [Space::Index as u8]
+    }
 }
 
 fn encode(space: Space, scope: &[u8], name: &[u8]) -> Result<Vec<u8>, KeyError> {

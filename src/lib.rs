@@ -53,8 +53,9 @@ pub use store::{
     About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, ClaimFuture, Compared, ExpiredLease,
     InFlight, Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Kv, KvError, KvScan, Listing,
     LiveClaims, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT, MAX_WRITES,
-    MAX_WRITES_BYTES, Mismatched, Omitted, Outcome, Pending, Refused, Request, Resolution, Retry, RetryCause,
-    Run, RunError, Scope, ScopeCount, SettleError, SettleFuture, Settled, Stats, Store, Stored, Writes,
+    MAX_WRITES_BYTES, Mismatched, Omitted, Outcome, Pending, Rebuilt, Refused, Request, Resolution, Retry,
+    RetryCause, Run, RunError, Scope, ScopeCount, SettleError, SettleFuture, Settled, Stats, Store, Stored,
+    Swept, Writes,
 };
 #[cfg(loom)]
 pub use sync::Break;

@@ -24,7 +24,9 @@ struct World {
 impl World {
     fn new() -> Self {
         let clock = ManualClock::new();
-        let store = Store::builder(Mem::new()).clock(clock.clone()).open().unwrap();
+        // A sweeping thread would wait on the clock as well.
+        let store =
+            Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO).open().unwrap();
         let (tell, told) = mpsc::channel();
         Self { clock, store, told, tell }
     }

@@ -174,6 +174,15 @@ impl Table {
         }
     }
 
+    /// Forgets that `token` was stored and never granted, now that its record is gone.
+    pub(crate) fn forget_never_granted(&self, key: &[u8], token: Token) {
+        let mut shard = self.shard(key).lock();
+        if let Some(entry) = shard.entries.get_mut(key) {
+            entry.never_granted = entry.never_granted.filter(|stored| *stored != token);
+            shard.tidy(key);
+        }
+    }
+
     /// Takes a waiter out of the queue and tells the next one that it is responsible now.
     pub(super) fn leave(&self, key: &[u8], signal: &Arc<Signal>) {
         let next = {

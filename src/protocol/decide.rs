@@ -280,6 +280,27 @@ pub fn remove(record: Option<&Record>) -> Removal {
     if record.is_some() { Removal::Swap } else { Removal::Absent }
 }
 
+/// What becomes of an entry of the retention index that is due, and of the record that it points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Sweeping {
+    /// Delete the record by swap, then the entry.
+    Delete,
+    /// The record is to be looked at later: put an entry there, then delete this one.
+    Later(WallTime),
+    /// The entry stands for nothing: delete it, if no write of its token can be under way.
+    Stale,
+}
+
+/// Judges the record that an entry with `token` points to. No live claim has the key.
+pub fn sweep(record: Option<&Record>, token: Token, wall: WallTime) -> Sweeping {
+    match record.filter(|record| record.token == token).and_then(Record::kept_until) {
+        Some(end) if expired(wall, end) => Sweeping::Delete,
+        Some(end) => Sweeping::Later(end),
+        None => Sweeping::Stale,
+    }
+}
+
 /// Judges a settling by hand of the interrupted case that `token` names (rule 19): `None` to leave the record as it
 /// is, else what to swap it for.
 #[must_use]

@@ -10,6 +10,7 @@
 //! | interrupted | resolve | settled by hand, absent |
 //! | pending | release | absent |
 //! | settled, pending of no live claim | remove | absent |
+//! | the same, its retention over | sweep | absent |
 //!
 //! Everything else is refused, by [`decide`](super::decide), which alone calls these.
 

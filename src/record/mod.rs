@@ -192,6 +192,17 @@ impl Record {
         }
     }
 
+    /// When the record may be swept: at the end of its retention, which for one that is pending counts from its
+    /// claim; `None` if it is interrupted, since somebody is to look at it.
+    #[must_use]
+    pub fn kept_until(&self) -> Option<WallTime> {
+        match self.state {
+            State::Pending { .. } => Some(self.claimed_at.after(self.terms.retention)),
+            State::Settled { .. } => self.forgotten_at(),
+            State::Interrupted { .. } => None,
+        }
+    }
+
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -235,5 +246,17 @@ pub(crate) fn decode_value(bytes: &[u8]) -> Result<Vec<u8>, Damage> {
     match frame::unwrap(bytes)? {
         (VALUE_VERSION, value) => Ok(value.to_vec()),
         (version, _) => Err(Damage::UnknownVersion { version, newest: VALUE_VERSION }),
+    }
+}
+
+/// The bytes that hold the high-water mark of the retention clock.
+pub(crate) fn encode_high_water(time: WallTime) -> Vec<u8> {
+    frame::wrap(v1::VERSION, &v1::encode_high_water(time))
+}
+
+pub(crate) fn decode_high_water(bytes: &[u8]) -> Result<WallTime, Damage> {
+    match frame::unwrap(bytes)? {
+        (v1::VERSION, payload) => v1::decode_high_water(payload),
+        (version, _) => Err(Damage::UnknownVersion { version, newest: v1::VERSION }),
     }
 }

@@ -96,6 +96,11 @@ struct CeilingV1 {
     ceiling: u64,
 }
 
+#[derive(Serialize, Deserialize)]
+struct HighWaterV1 {
+    time_millis: u64,
+}
+
 /// Maps two enums with the same variants onto each other, both ways.
 macro_rules! same_variants {
     ($model:ident, $wire:ident, $($variant:ident),+) => {
@@ -197,6 +202,14 @@ pub(super) fn encode_ceiling(ceiling: Token) -> Vec<u8> {
 
 pub(super) fn decode_ceiling(payload: &[u8]) -> Result<Token, Damage> {
     decode(payload).map(|CeilingV1 { ceiling }| Token::new(ceiling))
+}
+
+pub(super) fn encode_high_water(time: WallTime) -> Vec<u8> {
+    encode(&HighWaterV1 { time_millis: time.unix_millis() })
+}
+
+pub(super) fn decode_high_water(payload: &[u8]) -> Result<WallTime, Damage> {
+    decode(payload).map(|HighWaterV1 { time_millis }| WallTime::from_unix_millis(time_millis))
 }
 
 fn config() -> bincode::config::Configuration<

@@ -1,6 +1,8 @@
 //! Opening a store: its settings, and what must be durable before the first answer.
 
 use super::request::check_terms;
+use super::retention::{self, RetentionClock};
+use super::sweep::{Progress, Sweeper};
 use super::{Inner, Marks, Store};
 use crate::backend::{Backend, Commit, Engine, Swap};
 use crate::clock::{Clock, SystemClock, expired};
@@ -10,7 +12,7 @@ use crate::key::{self, Key};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::store::engine::{EngineCell, commit_one};
-use crate::sync::{AtomicU64, Signal};
+use crate::sync::{AtomicU64, Counter, Mutex, Signal};
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
@@ -28,6 +30,7 @@ pub struct Builder {
     lock_wait: Duration,
     token_floor: Token,
     sync_by: SyncBy,
+    sweep_every: Duration,
 }
 
 /// What an open store goes by.
@@ -59,6 +62,7 @@ impl Builder {
             lock_wait: Duration::from_secs(2),
             token_floor: Token::new(0),
             sync_by: SyncBy::Thread,
+            sweep_every: Duration::from_secs(60),
         }
     }
 
@@ -121,6 +125,15 @@ impl Builder {
         self
     }
 
+    /// How often the store looks for records whose retention is over and deletes them, at most one day; 60 s
+    /// if not set. It begins one second after the opening, on a thread of its own, and never with
+    /// [`SyncBy::Caller`]. Zero leaves it to [`Store::sweep`].
+    #[must_use]
+    pub fn sweep_every(mut self, period: Duration) -> Self {
+        self.sweep_every = period;
+        self
+    }
+
     /// Where time comes from; the machine's clock if not set.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
@@ -135,14 +148,32 @@ impl Builder {
     pub fn open(self) -> Result<Store, OpenError> {
         self.check()?;
         let engine = self.open_backend()?;
-        let tokens = self.seal_opening(&*engine)?;
+        let (tokens, retention) = self.seal_opening(&*engine)?;
         let (cell, engine) = EngineCell::new(engine);
+        let (cell, tokens) = (Arc::new(cell), Arc::new(tokens));
         let table = Arc::new(Table::new(Arc::clone(&self.clock)));
         let marks = Box::new(Marks(Arc::clone(&table)));
-        let commit = GroupCommit::new(engine, Arc::clone(&self.clock), marks, self.sync_by);
+        let commit = Arc::new(GroupCommit::new(engine, Arc::clone(&self.clock), marks, self.sync_by));
+        let sweeper = Arc::new(Sweeper {
+            table: Arc::clone(&table),
+            commit: Arc::clone(&commit),
+            engine: Arc::clone(&cell),
+            tokens: Arc::clone(&tokens),
+            clock: Arc::clone(&self.clock),
+            retention,
+            state: Mutex::new(Progress::default()),
+            ending: Arc::new(Signal::new()),
+            swept: Counter::default(),
+            failures: Counter::default(),
+        });
+        // Models have few threads, and sweep when they mean to.
+        if self.sync_by == SyncBy::Thread && !self.sweep_every.is_zero() && !cfg!(loom) {
+            sweeper.start(self.sweep_every);
+        }
         Ok(Store(Arc::new(Inner {
             table,
-            commit: Arc::new(commit),
+            commit,
+            sweeper,
             engine: cell,
             tokens,
             timer: Timer::new(Arc::clone(&self.clock)),
@@ -165,6 +196,7 @@ impl Builder {
         check("value_limit", format!("{value_limit} bytes"), fits, "from 1 byte to 64 MiB")?;
         let fits = (Duration::from_millis(1)..=day).contains(&sync_limit);
         check("sync_limit", format!("{sync_limit:?}"), fits, "from 1 ms to 24 h")?;
+        check("sweep_every", format!("{:?}", self.sweep_every), self.sweep_every <= day, "at most 24 h")?;
         check("lock_wait", format!("{:?}", self.lock_wait), self.lock_wait <= day, "at most 24 h")?;
         let fits = self.token_floor.get() < 1 << 62;
         check("token_floor", self.token_floor.to_string(), fits, "below 2^62")
@@ -186,8 +218,9 @@ impl Builder {
         }
     }
 
-    /// Raises the token ceiling for this opening, and makes that and all else durable (rules 6 and 8).
-    fn seal_opening(&self, engine: &dyn Engine) -> Result<Tokens, OpenError> {
+    /// Raises the token ceiling for this opening and starts its retention clock, and makes that and all else durable
+    /// (rules 6, 8 and 23).
+    fn seal_opening(&self, engine: &dyn Engine) -> Result<(Tokens, RetentionClock), OpenError> {
         let storage = |source| OpenError::Storage { place: self.backend.place(), source };
         let damaged = |reason: String| OpenError::Damaged { place: self.backend.place(), reason };
         let key = ceiling_key();
@@ -204,10 +237,17 @@ impl Builder {
             // Never reached by handing tokens out, and above it the counter would wrap.
             return Err(damaged(format!("its token ceiling {ceiling} is not below 2^63")));
         }
-        let first = token::first_of_opening(ceiling, self.token_floor, self.clock.wall());
+        let high_water = engine.read(&retention::high_water_key()).map_err(storage)?;
+        let high_water = high_water.as_deref().map(record::decode_high_water).transpose();
+        let high_water = high_water.map_err(|damage| damaged(format!("its high-water mark: {damage}")))?;
+        let wall = self.clock.wall();
+        let retention = RetentionClock::starting(wall, high_water, self.clock.now());
+        let first = token::first_of_opening(ceiling, self.token_floor, wall);
         let tokens = Tokens::starting_at(first);
         let raised = record::encode_ceiling(tokens.ceiling());
-        match commit_one(engine, &Commit::swap(&key, found.as_deref(), Some(&raised))) {
+        let hints = [retention::high_water(retention.start())];
+        let swap = Commit { hints: &hints, ..Commit::swap(&key, found.as_deref(), Some(&raised)) };
+        match commit_one(engine, &swap) {
             Ok(Swap::Done) => {}
             Err(error) => return Err(storage(error)),
             Ok(Swap::Refused { .. }) => {
@@ -220,7 +260,7 @@ impl Builder {
                 return Err(storage(StorageError::new("syncing", "the store", "the engine panicked")));
             }
         }
-        Ok(tokens)
+        Ok((tokens, retention))
     }
 }
 

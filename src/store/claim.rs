@@ -195,7 +195,7 @@ impl Inner {
         Ask {
             fingerprint: request.fingerprint,
             terms: &request.terms,
-            wall: self.clock.wall(),
+            wall: self.wall(),
             opening: Opening { first: self.tokens.first(), ceiling: self.tokens.ceiling() },
             ended,
             never_granted,

@@ -11,6 +11,7 @@ mod checkpoint;
 mod claim;
 mod engine;
 mod guard;
+mod index;
 mod kv;
 mod kv_error;
 mod kv_scan;
@@ -20,10 +21,12 @@ mod marked;
 mod outcome;
 mod read;
 mod request;
+mod retention;
 mod run;
 mod scope;
 mod settle;
 mod settle_error;
+mod sweep;
 mod take;
 mod tasks;
 mod tokens;
@@ -45,6 +48,7 @@ pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
 pub use scope::{LiveClaims, Scope, ScopeCount};
 pub use settle_error::{AlreadySettled, KeyInterrupted, Lost, Retry, RetryCause, SettleError};
+pub use sweep::{Rebuilt, Swept};
 pub use tasks::{ClaimFuture, SettleFuture};
 pub use upkeep::{LossRaised, LossSignal};
 pub use writes::{MAX_WRITES, MAX_WRITES_BYTES, Writes};
@@ -66,6 +70,7 @@ use engine::EngineCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use sweep::Sweeper;
 
 /// An open store. Cheap to clone; clones share it, and it stays open until the last clone and the last claim of it
 /// are gone or it is [closed](Store::close).
@@ -75,8 +80,9 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     table: Arc<Table>,
     commit: Arc<GroupCommit<Mark>>,
-    engine: EngineCell,
-    tokens: Tokens,
+    engine: Arc<EngineCell>,
+    tokens: Arc<Tokens>,
+    sweeper: Arc<Sweeper>,
     clock: Arc<dyn Clock>,
     timer: Timer,
     settings: Settings,
@@ -170,9 +176,11 @@ impl Inner {
     fn close(&self) -> Result<(), Fault> {
         self.table.close();
         self.timer.end();
+        self.sweeper.end();
         if self.engine.get().is_err() {
             return Ok(());
         }
+        self.mark_last_time();
         // One bound for all of it; none where this thread would wait for itself. The engine then syncs as it goes.
         let here = self.commit.is_this_thread();
         let (start, limit) = (self.clock.now(), if here { Duration::ZERO } else { self.limit() });

@@ -1,6 +1,7 @@
 //! Looking at the store, and changing it, from outside a claim.
 
 use super::engine::commit_one;
+use super::index;
 use super::marked::Marked;
 use super::outcome::Settled;
 use super::request::IntoKey;
@@ -78,7 +79,7 @@ impl Store {
         if length > limit {
             return Err(AdminError::TooLarge { doing: DOING, key: key.label(), length, limit });
         }
-        let wall = self.0.clock.wall();
+        let wall = self.0.wall();
         self.0.change(DOING, &key, Purpose::Upkeep, move |record| {
             decide::resolve(record, token, resolution.0.clone(), wall)
         })
@@ -101,6 +102,7 @@ impl Store {
         let commit = self.0.commit.stats();
         let table = self.0.table.occupancy();
         let timer = self.0.timer.lateness();
+        let sweep = self.0.sweeper.stats();
         Stats {
             granted: counters.granted.get(),
             reclaimed: counters.reclaimed.get(),
@@ -121,6 +123,10 @@ impl Store {
             waiters: table.waiters,
             timer_worst_late: timer.worst,
             timer_overdue: timer.overdue,
+            swept: self.0.sweeper.swept.get(),
+            sweep_failures: self.0.sweeper.failures.get(),
+            since_sweep: sweep.since_success,
+            sweep_backlog: sweep.backlog,
         }
     }
 }
@@ -180,7 +186,7 @@ impl Inner {
     }
 
     pub(super) fn is_forgotten(&self, record: &Record) -> bool {
-        record.forgotten_at().is_some_and(|end| expired(self.clock.wall(), end))
+        record.forgotten_at().is_some_and(|end| expired(self.wall(), end))
     }
 
     /// Swaps a record that no live claim has for what `next` says, and tells once that is durable. `next` gives
@@ -231,13 +237,15 @@ impl Inner {
                 decide::check_token(record, self.tokens.ceiling())?;
             }
             let Some(new) = next(record.as_ref()) else { return Ok(None) };
+            let hint = index::hint(key, record.as_ref(), new.as_ref());
             let new = new.map(|record| record.encode());
             // The mark goes on before the swap (rule 1), and not before it is certain that there will be one.
             let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
             if new.is_none() {
                 marked.frees();
             }
-            match commit_one(&*engine, &Commit::swap(key.encoded(), seen.as_deref(), new.as_deref())) {
+            let swap = Commit::swap(key.encoded(), seen.as_deref(), new.as_deref());
+            match commit_one(&*engine, &Commit { hints: hint.as_slice(), ..swap }) {
                 Ok(Swap::Done) => break marked,
                 Ok(Swap::Refused { current }) => {
                     marked.clear();
@@ -298,4 +306,12 @@ pub struct Stats {
     pub timer_worst_late: Duration,
     /// How long the next of these has been due; more than a moment means that the timer thread is stalled.
     pub timer_overdue: Duration,
+    /// Records deleted by sweeps.
+    pub swept: u64,
+    /// Sweeps that failed, and damaged records that they met.
+    pub sweep_failures: u64,
+    /// How long ago the last sweep ended well; `None` if none has since the store was opened.
+    pub since_sweep: Option<Duration>,
+    /// How long ago the first record that the last sweep left undone came due; zero if it left none.
+    pub sweep_backlog: Duration,
 }

@@ -2,6 +2,7 @@
 
 use super::engine::commit_one;
 use super::guard::Claim;
+use super::index;
 use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
 use super::writes::Effects;
@@ -225,20 +226,23 @@ impl Inner {
             let step = match act {
                 Act::Settle(result) | Act::SettleWith(result, _) => {
                     let mine = claim.place.is_some();
-                    let wall = self.clock.wall();
+                    let wall = self.wall();
                     decide::settle(record.as_ref(), &claim.record, durable, mine, result, wall)
                 }
                 Act::Release => decide::release(record.as_ref(), claim.record.token),
             };
-            let new = match step {
-                Settling::Swap(new) => new.map(|record| record.encode()),
+            let (new, hint) = match step {
+                Settling::Swap(new) => {
+                    let hint = index::hint(&claim.key, record.as_ref(), new.as_ref());
+                    (new.map(|record| record.encode()), hint)
+                }
                 Settling::Confirmed => break,
                 Settling::Interrupted => return Err(refused(marked, Failure::Interrupted)),
                 Settling::SettledOtherwise => return Err(refused(marked, Failure::SettledOtherwise)),
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };
             let swap = Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref());
-            match commit_one(&*engine, &Commit { effects: &effects, ..swap }) {
+            match commit_one(&*engine, &Commit { hints: hint.as_slice(), effects: &effects, ..swap }) {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.

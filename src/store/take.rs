@@ -4,10 +4,11 @@ use super::Inner;
 use super::claim::Step;
 use super::engine::commit_one;
 use super::guard::Claim;
+use super::index;
 use super::marked::Marked;
 use super::outcome::Outcome;
 use super::request::Resolved;
-use crate::backend::{Commit, Swap};
+use crate::backend::{self, Commit, Swap};
 use crate::error::{Fault, StorageError};
 use crate::key::Key;
 use crate::lease::{Admitted, Place, Stamp, Waiting};
@@ -25,6 +26,8 @@ pub(super) struct Write<'a> {
     seen: Option<Vec<u8>>,
     record: Record,
     bytes: Vec<u8>,
+    /// The record's entry in the retention index.
+    hint: Option<backend::Write>,
     /// What the place knew before this write, should it not land.
     never_granted: Option<Token>,
     /// The mark of an interruption, which others tell of as well (rule 5); `None` if this is a grant.
@@ -54,7 +57,8 @@ impl<'a> Write<'a> {
         if self.interrupting.is_none() {
             self.place.set_never_granted(Some(self.record.token));
         }
-        Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes))
+        let swap = Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes));
+        Commit { hints: self.hint.as_slice(), ..swap }
     }
 
     /// What was there before, and what is there once this has landed.
@@ -141,7 +145,7 @@ impl Inner {
         }
         let never_granted = place.never_granted();
         let ask = self.ask(request, ended, never_granted);
-        let (record, interrupting) = match decide::claim(record.as_ref(), &ask)? {
+        let (new, interrupting) = match decide::claim(record.as_ref(), &ask)? {
             Verdict::Grant(grant) => {
                 let token = self.draw_token()?;
                 let new = decide::grant(record.as_ref(), grant, token, &ask)?;
@@ -161,8 +165,9 @@ impl Inner {
                 return self.tell(key, verdict, record);
             }
         };
-        let bytes = record.encode();
-        let write = Write { place, ended, seen, record, bytes, never_granted, interrupting };
+        let hint = index::hint(key, record.as_ref(), Some(&new));
+        let bytes = new.encode();
+        let write = Write { place, ended, seen, record: new, bytes, hint, never_granted, interrupting };
         Ok(Step::Write(Box::new(write)))
     }
 

@@ -3,6 +3,7 @@
 use super::Inner;
 use super::builder::ceiling_key;
 use super::engine::commit_one;
+use super::retention;
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::record;
@@ -39,7 +40,9 @@ impl Inner {
                     break found;
                 }
             }
-            match commit_one(&*engine, &Commit::swap(&key, seen.as_deref(), Some(&raised))) {
+            let hints = [retention::high_water(self.wall())];
+            let swap = Commit { hints: &hints, ..Commit::swap(&key, seen.as_deref(), Some(&raised)) };
+            match commit_one(&*engine, &swap) {
                 Ok(Swap::Done) => break wanted,
                 Ok(Swap::Refused { current }) => seen = current,
                 Err(error) => return Err(error.into()),

@@ -18,6 +18,8 @@ pub enum Break {
     CheckBeforeRead,
     /// A completion puts a mark on its own key alone, and none on the keys of its effects (rule 5).
     EffectsUnmarked,
+    /// The sweeper deletes whatever stands under the key, and not what it has judged (rule 21).
+    SweepWithoutSwap,
 }
 
 #[cfg(loom)]

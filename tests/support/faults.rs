@@ -73,6 +73,11 @@ impl Faulty {
         state.armed = Some((first..first + count, fault));
     }
 
+    /// How many calls there were since a fault was armed last, or since the beginning.
+    pub fn calls(&self) -> u64 {
+        self.plan.lock().calls
+    }
+
     /// Ends the faults, and tells which calls went wrong.
     pub fn disarm(&self) -> Vec<&'static str> {
         let mut state = self.plan.lock();

@@ -33,7 +33,14 @@ impl Engine for Flushed {
 
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
         let swap = |commit: &Commit<'_>| {
-            assert!(commit.hints.is_empty() && commit.effects.is_empty(), "the harness uses neither");
+            assert!(commit.effects.is_empty(), "the harness uses none");
+            for hint in commit.hints {
+                match &hint.value {
+                    Some(value) => self.0.insert(&hint.key, value.as_slice()),
+                    None => self.0.remove(&hint.key),
+                }
+                .map_err(error("writing"))?;
+            }
             match self
                 .0
                 .compare_and_swap(commit.key, commit.expected, commit.new)

@@ -1,0 +1,137 @@
+//! Sweeps against claims and settles, model-checked. See `docs/testing.md`.
+#![cfg_attr(loom, allow(missing_docs))]
+
+#[cfg(not(loom))]
+#[test]
+fn loom_cfg_took() {
+    assert!(
+        std::env::var_os("CLAIMDB_LOOM").is_none(),
+        "`cargo loom` ran without cfg(loom): a RUSTFLAGS in the environment overrides the alias, and no model \
+         was run; unset it"
+    );
+}
+
+#[cfg(loom)]
+mod support;
+
+#[cfg(loom)]
+mod models {
+    use crate::support::{model, twin};
+    use claimdb::backend::{Backend, Mem};
+    use claimdb::{Break, Claim, Durability, ManualClock, Outcome, Request, Settled, Store, SyncBy};
+    use loom::thread;
+    use std::ops::ControlFlow;
+    use std::time::Duration;
+
+    const RETENTION: Duration = Duration::from_secs(60);
+
+    struct World {
+        mem: Mem,
+        clock: ManualClock,
+        store: Store,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (mem, clock) = (Mem::new(), ManualClock::new());
+            let builder = Store::builder(mem.clone()).clock(clock.clone()).sync_by(SyncBy::Caller);
+            Self { mem, clock, store: builder.open().expect("memory opens") }
+        }
+
+        fn claim(&self, durability: Durability) -> Outcome {
+            let request = Request::new("k").durability(durability).retention(RETENTION);
+            self.store.claim(request).expect("memory does not fail")
+        }
+
+        fn grant(&self, durability: Durability) -> Claim {
+            self.claim(durability).granted().expect("nobody else is here")
+        }
+
+        fn sweeping(&self) -> thread::JoinHandle<()> {
+            let store = self.store.clone();
+            thread::spawn(move || sweep(&store))
+        }
+
+        /// What is stored now; and once its retention is over, sweeps leave neither a record nor an entry.
+        fn stored_and_then_swept(self) -> Option<String> {
+            let found = self.store.get("k").expect("memory does not fail");
+            let value = found.and_then(Settled::completed).map(|stored| stored.decode().expect("a string"));
+            self.clock.advance(RETENTION);
+            // An entry that came due before its record is moved first.
+            sweep(&self.store);
+            sweep(&self.store);
+            self.store.close().expect("memory closes");
+            let engine = self.mem.open().expect("it was closed");
+            for (space, what) in [(1, "a record was left without an entry"), (4, "an entry was left behind")]
+            {
+                engine
+                    .scan(&[space], None, &mut |_, _| -> ControlFlow<()> { panic!("rule 21: {what}") })
+                    .expect("memory does not fail");
+            }
+            value
+        }
+    }
+
+    fn sweep(store: &Store) {
+        store.sweep(10).expect("memory does not fail");
+    }
+
+    /// An abandoned record is swept while another claims its key and completes.
+    fn sweep_against_reclaim(durability: Durability) {
+        let world = World::new();
+        drop(world.grant(Durability::Full));
+        world.clock.advance(RETENTION);
+        let sweeping = world.sweeping();
+        let told = world.grant(durability).complete("new");
+        assert!(told.is_ok(), "rule 21: a live claim was swept: {told:?}");
+        sweeping.join().expect("the sweeper panicked");
+        let stored = world.stored_and_then_swept();
+        assert_eq!(stored.as_deref(), Some("new"), "P8 remembered: a sweep took what was just completed");
+    }
+
+    /// A holder whose lease and retention are over completes while its record is swept.
+    fn sweep_against_late_completion() {
+        let world = World::new();
+        let late = world.grant(Durability::Full);
+        world.clock.advance(RETENTION);
+        let sweeping = world.sweeping();
+        let told = late.complete("late").is_ok();
+        sweeping.join().expect("the sweeper panicked");
+        let stored = world.stored_and_then_swept();
+        assert_eq!(stored.is_some(), told, "P8 remembered: told {told}, stored {stored:?}");
+    }
+
+    /// What is forgotten is swept while the key's next result is stored by a claim in memory.
+    fn sweep_against_next_completion() {
+        let world = World::new();
+        world.grant(Durability::Result).complete("old").expect("nobody else is here");
+        world.clock.advance(RETENTION);
+        let claim = world.grant(Durability::Result);
+        let sweeping = world.sweeping();
+        let told = claim.complete("new");
+        assert!(told.is_ok(), "rule 21: a live claim was swept: {told:?}");
+        sweeping.join().expect("the sweeper panicked");
+        let stored = world.stored_and_then_swept();
+        assert_eq!(stored.as_deref(), Some("new"), "P8 remembered: a sweep took what was just completed");
+    }
+
+    #[test]
+    fn sweep_against_reclaim_durable() {
+        model("sweep_against_reclaim", Some(4), || sweep_against_reclaim(Durability::Full));
+    }
+
+    #[test]
+    fn sweep_against_late_completion_durable() {
+        model("sweep_against_late_completion", Some(5), sweep_against_late_completion);
+    }
+
+    #[test]
+    fn sweep_against_next_completion_in_memory() {
+        model("sweep_against_next_completion", Some(5), sweep_against_next_completion);
+    }
+
+    #[test]
+    fn twin_sweep_without_swap() {
+        twin(Break::SweepWithoutSwap, "P8 remembered", sweep_against_late_completion);
+    }
+}
