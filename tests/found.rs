@@ -188,3 +188,17 @@ fn holding_for_longer_than_the_bound_is_refused() {
     assert!(claim.keep_alive(40 * SEC).is_err());
     assert_eq!(claim.remaining(), 50 * SEC, "refused, it changes nothing");
 }
+
+#[test]
+fn a_release_of_a_lost_claim_says_so() {
+    for durability in [Durability::Full, Durability::Result] {
+        let (store, clock) = world();
+        let request = Request::new("k").durability(durability);
+        let old = store.claim(&request).unwrap().granted().unwrap();
+        clock.advance(30 * SEC);
+        let new = store.claim(&request).unwrap().granted().unwrap();
+        assert!(matches!(old.release(), Err(SettleError::Lost(_))), "P3 fenced: {durability:?}");
+        assert!(matches!(store.claim(&request).unwrap(), Outcome::InFlight(_)), "the new one has it");
+        new.release().unwrap();
+    }
+}

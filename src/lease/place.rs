@@ -146,13 +146,22 @@ impl PlaceName {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
+impl Place {
+    /// Ends it, or tells why it was not its holder's any more.
+    pub(crate) fn end(self) -> Result<(), Refusal> {
+        self.leave()
+        // Dropping it finds nothing left to end.
+    }
+
+    fn leave(&self) -> Result<(), Refusal> {
         let PlaceName { table, key, id } = &self.name;
         let (held, front) = {
             let mut shard = table.shard(key).lock();
-            let Some(entry) = shard.entries.get_mut(key) else { return };
-            let Some(current) = &mut entry.place else { return };
+            if shard.closed {
+                return Err(Refusal::Closed);
+            }
+            let Some(entry) = shard.entries.get_mut(key) else { return Err(Refusal::Lost { by: None }) };
+            let Some(current) = &mut entry.place else { return Err(Refusal::Lost { by: None }) };
             let (held, front) = if current.id == *id {
                 let mut held = entry.place.take();
                 entry.place = held.as_mut().and_then(|held| held.former.take()).map(|former| *former);
@@ -160,7 +169,9 @@ impl Drop for Place {
                 (held, entry.waiters.front())
             } else {
                 // Another is on its way to the key, and was to give the place back.
-                (current.former.take_if(|former| former.id == *id).map(|former| *former), None)
+                let former = current.former.take_if(|former| former.id == *id).map(|former| *former);
+                let by = current.holder.token;
+                (Some(former.ok_or(Refusal::Lost { by })?), None)
             };
             shard.tidy(key);
             (held, front)
@@ -169,5 +180,13 @@ impl Drop for Place {
             loss.raise(LossCause::Ended);
         }
         raise(front);
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Whoever drops it has no use for the answer.
+        let _ = self.leave();
     }
 }

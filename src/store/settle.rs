@@ -9,6 +9,7 @@ use super::writes::Effects;
 use super::{Inner, Store};
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
+use crate::lease::Refusal;
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission, Record};
 use crate::sync::{Break, Ordering};
@@ -187,8 +188,15 @@ impl Inner {
         self.check_writable()?;
         let engine = self.engine.get()?;
         let durable = claim.stored.is_some();
-        if !durable && claim.place.is_some() && matches!(act, Act::Release) {
-            claim.place = None; // nothing was stored
+        if !durable
+            && matches!(act, Act::Release)
+            && let Some(place) = claim.place.take()
+        {
+            // Nothing was stored: the place is all there is to release.
+            place.end().map_err(|refusal| match refusal {
+                Refusal::Lost { by } => Failure::Lost { by },
+                Refusal::Closed | Refusal::Expired => Failure::Fault(Fault::Closed),
+            })?;
             self.counters.released.add(1);
             return Ok(None);
         }
