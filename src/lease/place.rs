@@ -51,19 +51,22 @@ impl Place {
         self.never_granted = token;
     }
 
-    /// Makes this the place of a granted claim, whose lease starts now (rule 15).
-    pub(crate) fn grant(&mut self, granted: Holder) -> Result<(), Refusal> {
-        let mut lost = None;
-        self.name.change(|held, _| {
-            held.holder = granted;
+    /// Makes this the place of the claim with `token`, whose lease starts now (rule 15), and gives the time. The
+    /// clock is read for that and no more, so a pause before it costs nothing of the lease.
+    pub(crate) fn grant(&mut self, token: Token, attempt: u32, lease: Duration) -> Result<Moment, Refusal> {
+        let (mut lost, mut since) = (None, Moment::ORIGIN);
+        self.name.change(|held, now| {
+            let (token, deadline) = (Some(token), Some(now.after(lease)));
+            held.holder = Holder { token, attempt, since: now, deadline, ..held.holder };
             lost = held.forget_former();
+            since = now;
             Ok(())
         })?;
         if let Some(loss) = lost {
             loss.raise(LossCause::TakenOver);
         }
         self.never_granted = None;
-        Ok(())
+        Ok(since)
     }
 
     /// Tells that the record was changed: the claim that had the place before is fenced.

@@ -7,7 +7,7 @@ use crate::clock::expired;
 use crate::error::{ClaimError, Fault, InvalidSetting};
 use crate::key::Key;
 use crate::lease::{Admitted, Place, Waiting};
-use crate::protocol::{Holder, Purpose};
+use crate::protocol::Purpose;
 use crate::token::Token;
 use std::fmt;
 use std::sync::Arc;
@@ -70,15 +70,7 @@ impl Inner {
 
     fn locked(self: &Arc<Self>, key: &Key, mut place: Place) -> Result<Lock, Fault> {
         let token = self.draw_token()?;
-        let since = self.clock.now();
-        let holder = Holder {
-            token: Some(token),
-            attempt: 1,
-            purpose: Purpose::Work(None),
-            since,
-            deadline: Some(since.after(self.settings.terms.lease)),
-        };
-        place.grant(holder).map_err(|_| Fault::Closed)?;
+        place.grant(token, 1, self.settings.terms.lease).map_err(|_| Fault::Closed)?;
         Ok(Lock { store: Arc::clone(self), key: key.clone(), token, place })
     }
 }

@@ -231,15 +231,8 @@ impl Inner {
         record: Record,
         stored: Option<Vec<u8>>,
     ) -> Result<Outcome, Fault> {
-        let now = self.clock.now();
-        let holder = Holder {
-            token: Some(record.token),
-            attempt: record.attempt,
-            purpose: Purpose::Work(request.fingerprint),
-            since: now,
-            deadline: Some(now.after(request.terms.lease)),
-        };
-        place.grant(holder).map_err(|_| Fault::Closed)?;
+        let granted = place.grant(record.token, record.attempt, request.terms.lease);
+        let since = granted.map_err(|_| Fault::Closed)?;
         self.counters.granted.add(1);
         if matches!(record.state, State::Pending { previous: Some(_), .. }) {
             self.counters.reclaimed.add(1);
@@ -248,7 +241,7 @@ impl Inner {
             store: Arc::clone(self),
             key: request.key.clone(),
             record: Box::new(record),
-            since: now,
+            since,
             stored,
             place: Some(place),
             tried: None,
