@@ -1,6 +1,7 @@
 //! Racing claimants of one key, model-checked. See `docs/testing.md` for the list and what loom cannot see.
 #![cfg_attr(loom, allow(missing_docs))]
 
+// For all the models: they are built and run together.
 #[cfg(not(loom))]
 #[test]
 fn loom_cfg_took() {
