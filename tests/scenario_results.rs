@@ -4,8 +4,8 @@
 
 use claimdb::backend::Mem;
 use claimdb::{
-    Claim, Durability, MAX_VALUE_LIMIT, ManualClock, OnInterrupt, Outcome, Refused, Request, RetryCause, Run,
-    RunError, SettleError, Settled, Store,
+    Claim, Durability, MAX_VALUE_LIMIT, ManualClock, OnInterrupt, Outcome, Refused, Request, Resolution,
+    RetryCause, Run, RunError, SettleError, Settled, Store,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -51,6 +51,32 @@ fn an_error_of_the_work_frees_the_key_and_a_panic_is_told_unless_it_was_asked_to
     claim.checkpoint("charged").unwrap();
     drop(claim);
     assert_eq!(grant(&store, "noted").last_checkpoint(), Some(&b"charged"[..]), "RP-03");
+}
+
+#[test]
+fn work_that_must_not_run_twice_unnoticed_is_not_forgotten_before_somebody_was_told() {
+    let requests = [
+        Request::new("k").on_interrupt(OnInterrupt::Quarantine).retention(MIN),
+        Request::new("k").max_attempts(1).retention(MIN),
+    ];
+    for request in requests {
+        let clock = ManualClock::new();
+        let builder = Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO);
+        let store = builder.open().unwrap();
+        drop(grant(&store, &request));
+        clock.advance(2 * MIN);
+        while store.sweep(1000).unwrap().more {}
+        let told = store.claim("k").unwrap();
+        let Outcome::Interrupted(case) = told else {
+            panic!("CX-02: it would run again unnoticed: {told:?}")
+        };
+        assert!(store.resolve("k", case.token(), Resolution::omitted()).unwrap());
+        clock.advance(2 * MIN);
+        assert_eq!(store.get("k").unwrap(), None);
+        let swept = store.sweep(1000).unwrap();
+        assert_eq!(swept.deleted, 1, "once it is settled it is swept: {swept:?}");
+        assert_eq!(grant(&store, &request).attempt(), 1);
+    }
 }
 
 #[test]

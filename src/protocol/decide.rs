@@ -151,12 +151,16 @@ fn pending(record: &Record, previous: Option<Previous>, ask: &Ask<'_>) -> Verdic
         EndedBy::Dropped
     };
     // By the record's policy as well as the request's (rule 18).
-    let quarantined = [&record.terms, ask.terms].iter().any(|t| t.on_interrupt == OnInterrupt::Quarantine);
-    let cap = [record.terms.max_attempts, ask.terms.max_attempts].into_iter().flatten().min();
-    if quarantined || cap.is_some_and(|cap| record.attempt >= cap) {
+    if is_last(record, &record.terms) || is_last(record, ask.terms) {
         return Verdict::Interrupt(ended_by);
     }
     grant(record.attempt.saturating_add(1), Some(Previous { token: record.token, ended_by }))
+}
+
+/// Whether, by `terms`, nobody is granted the key after the attempt that `record` is pending for.
+fn is_last(record: &Record, terms: &Terms) -> bool {
+    terms.on_interrupt == OnInterrupt::Quarantine
+        || terms.max_attempts.is_some_and(|cap| record.attempt >= cap)
 }
 
 /// The record of a granted claim.
@@ -294,8 +298,15 @@ pub enum Sweeping {
 
 /// Judges the record that an entry with `token` points to. No live claim has the key.
 pub fn sweep(record: Option<&Record>, token: Token, wall: WallTime) -> Sweeping {
-    match record.filter(|record| record.token == token).and_then(Record::kept_until) {
-        Some(end) if expired(wall, end) => Sweeping::Delete,
+    let record = record.filter(|record| record.token == token);
+    // Whoever asks for it is to be told that it was interrupted, so it is not forgotten before somebody did.
+    let untold =
+        |record: &&Record| matches!(record.state, State::Pending { .. }) && is_last(record, &record.terms);
+    match record.and_then(Record::kept_until) {
+        Some(end) if expired(wall, end) => match record.filter(untold) {
+            Some(record) => Sweeping::Later(wall.after(record.terms.retention)),
+            None => Sweeping::Delete,
+        },
         Some(end) => Sweeping::Later(end),
         None => Sweeping::Stale,
     }

@@ -42,6 +42,9 @@ impl Store {
     /// work of that key then. Whoever polls it first elsewhere, and blocks the work on it, waits for it in vain, until
     /// the end of the request's [wait](Request::wait).
     ///
+    /// It is woken on the thread that frees the key or rings its deadline, which can be the one that syncs: a waker may
+    /// use the store, and must not wait there for a sync or a key.
+    ///
     /// # Errors
     /// As [`claim`](Store::claim).
     pub fn claim_async(&self, request: impl Into<Request>) -> ClaimFuture {
