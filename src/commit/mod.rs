@@ -193,11 +193,12 @@ impl<M: Send + 'static> GroupCommit<M> {
         }
     }
 
-    /// Where callers sync, syncs what was written by those who do not wait; a thread needs no help.
-    pub(crate) fn help(self: &Arc<Self>, limit: Duration) -> Result<(), Fault> {
+    /// Where callers sync, a ticket to wait for, so that what was written by those who do not wait is synced; a
+    /// thread needs no help.
+    pub(crate) fn help(self: &Arc<Self>) -> Result<Option<Ticket>, Fault> {
         match self.sync_by {
-            SyncBy::Thread => Ok(()),
-            SyncBy::Caller => self.wait(self.ticket(None)?, limit),
+            SyncBy::Thread => Ok(None),
+            SyncBy::Caller => self.ticket(None).map(Some),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Many claims at once: each for itself, or all or none.
 
+use super::caller::{Caller, on_this_thread};
 use super::claim::{Next, Step};
 use super::engine::commit_one;
 use super::guard::Claim;
@@ -43,7 +44,8 @@ impl Store {
         &self,
         requests: impl IntoIterator<Item = R>,
     ) -> Vec<Result<Outcome, ClaimError>> {
-        self.0.claim_many(requests.into_iter().map(Into::into).collect())
+        let requests = requests.into_iter().map(Into::into).collect();
+        on_this_thread(self.0.claim_many(Caller::Thread, requests))
     }
 
     /// Claims all keys or none. The places are taken in the order of the keys, so that two callers who ask for the
@@ -58,7 +60,8 @@ impl Store {
         &self,
         requests: impl IntoIterator<Item = R>,
     ) -> Result<AllClaimed, ClaimError> {
-        self.0.claim_all(requests.into_iter().map(Into::into).collect())
+        let requests = requests.into_iter().map(Into::into).collect();
+        on_this_thread(self.0.claim_all(Caller::Thread, requests))
     }
 }
 
@@ -69,7 +72,11 @@ struct Planned<'a> {
 }
 
 impl Inner {
-    fn claim_many(self: &Arc<Self>, requests: Vec<Request>) -> Vec<Result<Outcome, ClaimError>> {
+    pub(super) async fn claim_many(
+        self: &Arc<Self>,
+        caller: Caller,
+        requests: Vec<Request>,
+    ) -> Vec<Result<Outcome, ClaimError>> {
         let resolved: Vec<_> =
             requests.iter().map(|request| self.check(&request.clone().wait(Duration::ZERO))).collect();
         let mut answers: Vec<Option<Result<Outcome, Fault>>> = Vec::with_capacity(resolved.len());
@@ -84,12 +91,12 @@ impl Inner {
                     }
                     Ok(Step::Answer(outcome)) => Some(Ok(outcome)),
                     Ok(Step::InFlight(holder, _)) => Some(Ok(self.told_in_flight(&holder))),
-                    Ok(Step::Again) => Some(self.alone(request)),
+                    Ok(Step::Again) => Some(self.alone(caller, request).await),
                     Err(fault) => Some(Err(fault)),
                 },
             });
         }
-        for (index, answer) in self.land(&resolved, planned) {
+        for (index, answer) in self.land(caller, &resolved, planned).await {
             answers[index] = Some(answer);
         }
         let told = answers.into_iter().zip(resolved).map(|(answer, request)| {
@@ -111,13 +118,13 @@ impl Inner {
     }
 
     /// A claim by itself, which does not wait.
-    fn alone(self: &Arc<Self>, request: &Resolved) -> Result<Outcome, Fault> {
+    async fn alone(self: &Arc<Self>, caller: Caller, request: &Resolved) -> Result<Outcome, Fault> {
         loop {
             match self.next(request, None, self.clock.now())? {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again | Next::WaitUntil(_) => {}
                 Next::Sync(ticket, swapped) => {
-                    self.commit.wait(ticket, self.limit())?;
+                    self.synced(caller, ticket).await?;
                     return self.finish(request, swapped);
                 }
             }
@@ -125,8 +132,9 @@ impl Inner {
     }
 
     /// Swaps in what was planned, in one call to the engine, and tells it under one sync.
-    fn land<'a>(
+    async fn land<'a>(
         self: &'a Arc<Self>,
+        caller: Caller,
         resolved: &[Result<Resolved, ClaimError>],
         planned: Vec<Planned<'a>>,
     ) -> Vec<(usize, Result<Outcome, Fault>)> {
@@ -157,7 +165,7 @@ impl Inner {
                 // Another got in between; the place went with the step, so it is decided anew.
                 Ok(Landed::Refused(step)) => {
                     drop(step);
-                    answers.push((index, self.alone(request)));
+                    answers.push((index, self.alone(caller, request).await));
                 }
                 Err(fault) => answers.push((index, Err(fault))),
             }
@@ -165,8 +173,10 @@ impl Inner {
         if swapped.is_empty() {
             return answers;
         }
-        let synced =
-            Marked::all_returned(self, marks).and_then(|ticket| self.commit.wait(ticket, self.limit()));
+        let synced = match Marked::all_returned(self, marks) {
+            Ok(ticket) => self.synced(caller, ticket).await,
+            Err(fault) => Err(fault),
+        };
         for (index, request, done) in swapped {
             let answer = synced.clone().and_then(|()| self.finish(request, done));
             answers.push((index, answer));
@@ -174,7 +184,11 @@ impl Inner {
         answers
     }
 
-    fn claim_all(self: &Arc<Self>, requests: Vec<Request>) -> Result<AllClaimed, ClaimError> {
+    pub(super) async fn claim_all(
+        self: &Arc<Self>,
+        caller: Caller,
+        requests: Vec<Request>,
+    ) -> Result<AllClaimed, ClaimError> {
         let resolved: Vec<Resolved> =
             requests.iter().map(|request| self.check(request)).collect::<Result<_, _>>()?;
         let mut seen = BTreeSet::new();
@@ -184,7 +198,7 @@ impl Inner {
         let wait = resolved.iter().map(|request| request.wait).max().unwrap_or_default();
         let deadline = self.clock.now().after(wait);
         loop {
-            let (index, refused) = match self.all_once(&resolved, &order) {
+            let (index, refused) = match self.all_once(caller, &resolved, &order).await {
                 Ok(mut claims) => {
                     claims.sort_by_key(|(index, _)| *index);
                     return Ok(AllClaimed::Granted(claims.into_iter().map(|(_, claim)| claim).collect()));
@@ -201,7 +215,8 @@ impl Inner {
                     }
                     // Holding nothing, wait for that one key; what is told then is not taken, but looked at anew.
                     let left = deadline.since(self.clock.now());
-                    self.wait_for(request, left)
+                    self.wait_for(caller, request, left)
+                        .await
                         .map_err(|fault| ClaimError::Failed { key: request.key.label(), fault })?;
                 }
                 Refused::Failed(fault) => {
@@ -212,7 +227,12 @@ impl Inner {
     }
 
     /// Waits until the key is not in flight, for `limit` at most, without taking it.
-    fn wait_for(self: &Arc<Self>, request: &Resolved, limit: Duration) -> Result<(), Fault> {
+    async fn wait_for(
+        self: &Arc<Self>,
+        caller: Caller,
+        request: &Resolved,
+        limit: Duration,
+    ) -> Result<(), Fault> {
         let deadline = self.clock.now().after(limit);
         let waiting = Waiting::new(&self.table, request.key.encoded());
         loop {
@@ -226,14 +246,15 @@ impl Inner {
                 return Ok(());
             }
             let until = look_again.map_or(deadline, |at| at.min(deadline));
-            self.clock.wait(waiting.signal(), until);
+            self.pause(caller, waiting.signal(), until).await?;
         }
     }
 
     /// Takes all places in order and, if none was refused, swaps all records in. On any failure what was swapped
     /// in is swapped back to exactly what was there, before its place is given up (rule 24).
-    fn all_once(
+    async fn all_once(
         self: &Arc<Self>,
+        caller: Caller,
         resolved: &[Resolved],
         order: &[usize],
     ) -> Result<Vec<(usize, Claim)>, (usize, Refused)> {
@@ -261,23 +282,33 @@ impl Inner {
         if let Some(at) = writes.iter().position(|(_, write)| write.is_interruption()) {
             let (index, write) = writes.swap_remove(at);
             drop((writes, granted));
-            let told = self.write(&resolved[index], write).and_then(|landed| match landed {
-                Landed::Swapped(swapped, marked) => {
-                    let ticket = Marked::all_returned(self, marked.into_iter().collect())?;
-                    self.commit.wait(ticket, self.limit())?;
-                    Ok(Refused::Told(Box::new(self.finish(&resolved[index], swapped)?)))
-                }
-                Landed::Refused(_) => Ok(Refused::Again),
-            });
+            let told = self.interrupt(caller, &resolved[index], write).await;
             return Err((index, told.unwrap_or_else(Refused::Failed)));
         }
-        granted.extend(self.swap_all(resolved, writes)?);
+        granted.extend(self.swap_all(caller, resolved, writes).await?);
         Ok(granted)
     }
 
-    /// Swaps all records in and grants them, or swaps those back that had landed.
-    fn swap_all<'a>(
+    /// Makes a key interrupted, and tells that once it is durable.
+    async fn interrupt<'a>(
         self: &'a Arc<Self>,
+        caller: Caller,
+        request: &Resolved,
+        write: Write<'a>,
+    ) -> Result<Refused, Fault> {
+        let (swapped, marked) = match self.write(request, write)? {
+            Landed::Swapped(swapped, marked) => (swapped, marked),
+            Landed::Refused(_) => return Ok(Refused::Again),
+        };
+        let ticket = Marked::all_returned(self, marked.into_iter().collect())?;
+        self.synced(caller, ticket).await?;
+        Ok(Refused::Told(Box::new(self.finish(request, swapped)?)))
+    }
+
+    /// Swaps all records in and grants them, or swaps those back that had landed.
+    async fn swap_all<'a>(
+        self: &'a Arc<Self>,
+        caller: Caller,
         resolved: &[Resolved],
         mut writes: Vec<(usize, Write<'a>)>,
     ) -> Result<Vec<(usize, Claim)>, (usize, Refused)> {
@@ -286,7 +317,7 @@ impl Inner {
         let commits: Vec<Commit<'_>> =
             writes.iter_mut().map(|(index, write)| write.commit(&resolved[*index].key)).collect();
         let swaps = engine.commit(&commits);
-        drop(commits);
+        drop((commits, engine));
         let (mut done, mut refused) = (Vec::new(), None);
         for ((index, write), swap) in writes.into_iter().zip(swaps) {
             let undo = write.undo();
@@ -298,7 +329,7 @@ impl Inner {
         }
         let synced = match &refused {
             Some(_) => Ok(()),
-            None => self.wait_for_sync(),
+            None => self.next_sync(caller).await,
         };
         if let Err(fault) = synced {
             refused = Some((first, Refused::Failed(fault)));
@@ -308,7 +339,9 @@ impl Inner {
                 // A record that cannot be taken back, or has moved on, stays; memory knows that it was never granted.
                 let (before, after) = undo;
                 let back = Commit::swap(resolved[index].key.encoded(), Some(&after), before.as_deref());
-                if let Ok(Swap::Done) = commit_one(&*engine, &back) {
+                if let Ok(engine) = self.engine.get()
+                    && let Ok(Swap::Done) = commit_one(&*engine, &back)
+                {
                     swapped.taken_back();
                 }
             }

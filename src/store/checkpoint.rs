@@ -1,5 +1,6 @@
 //! Progress that a holder saves for its successor.
 
+use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::settle_error::{KeyInterrupted, Lost, RetryCause};
@@ -8,6 +9,7 @@ use crate::error::Fault;
 use crate::key::KeyLabel;
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Record, State};
+use std::sync::Arc;
 
 impl Claim {
     /// Saves `progress` with the claim's record, in place of what was saved before. When this returns, it is
@@ -20,11 +22,21 @@ impl Claim {
     /// # Errors
     /// [`CheckpointError`]; the claim is as it was, except that after a fault the progress may be saved.
     pub fn checkpoint(&mut self, progress: impl AsRef<[u8]>) -> Result<(), CheckpointError> {
+        on_this_thread(self.save(Caller::Thread, progress.as_ref()))
+    }
+
+    pub(super) async fn save(&mut self, caller: Caller, progress: &[u8]) -> Result<(), CheckpointError> {
+        self.swap_in(progress)?;
+        let (key, store) = (self.key.label(), Arc::clone(&self.store));
+        let synced = store.next_sync(caller).await;
+        synced.map_err(|fault| CheckpointError::Failed { key, cause: RetryCause::Fault(fault) })
+    }
+
+    fn swap_in(&mut self, progress: &[u8]) -> Result<(), CheckpointError> {
         let (key, token) = (self.key.label(), self.token());
-        let progress = progress.as_ref();
         let failed = |cause| CheckpointError::Failed { key, cause };
         let fault = |fault: Fault| failed(RetryCause::Fault(fault));
-        let store = std::sync::Arc::clone(&self.store);
+        let store = Arc::clone(&self.store);
         store.check_size(progress.len()).map_err(failed)?;
         let Some(stored) = &self.stored else { return Err(CheckpointError::NotStored { key }) };
         store.check_writable().map_err(fault)?;
@@ -58,7 +70,7 @@ impl Claim {
         };
         *self.record = record;
         self.stored = Some(bytes);
-        store.wait_for_sync().map_err(fault)
+        Ok(())
     }
 
     /// The progress that this attempt or the one before it saved last.

@@ -1,6 +1,7 @@
 //! Asking for a key.
 
 use super::Inner;
+use super::caller::Caller;
 use super::marked::Marked;
 use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
 use super::request::{Request, Resolved};
@@ -39,7 +40,11 @@ pub(super) enum Next {
 }
 
 impl Inner {
-    pub(super) fn claim(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
+    pub(super) async fn claim(
+        self: &Arc<Self>,
+        caller: Caller,
+        request: &Request,
+    ) -> Result<Outcome, ClaimError> {
         let request = self.check(request)?;
         let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
         let deadline = self.clock.now().after(request.wait);
@@ -50,11 +55,11 @@ impl Inner {
                 Next::Again => {}
                 Next::WaitUntil(until) => {
                     if let Some(waiting) = &waiting {
-                        self.clock.wait(waiting.signal(), until);
+                        self.pause(caller, waiting.signal(), until).await.map_err(failed)?;
                     }
                 }
                 Next::Sync(ticket, swapped) => {
-                    self.commit.wait(ticket, self.limit()).map_err(failed)?;
+                    self.synced(caller, ticket).await.map_err(failed)?;
                     return self.finish(&request, swapped).map_err(failed);
                 }
             }
@@ -75,7 +80,7 @@ impl Inner {
         (!request.wait.is_zero()).then(|| Waiting::new(&self.table, request.key.encoded()))
     }
 
-    /// Goes as far as it can without waiting. Threads and tasks take the same steps.
+    /// Goes as far as it can without waiting.
     pub(super) fn next(
         self: &Arc<Self>,
         request: &Resolved,

@@ -26,6 +26,7 @@
 //! loses a tail of what was written and not synced, which keeps the order of entry and record on both sides.
 
 use super::Inner;
+use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use crate::backend::{Commit, Engine, Swap, Write};
 use crate::clock::WallTime;
@@ -88,7 +89,7 @@ impl Inner {
             let mut rebuilt = Rebuilt::default();
             self.write_entries(&mut rebuilt)?;
             self.delete_stale_entries(&mut rebuilt)?;
-            self.wait_for_sync()?;
+            on_this_thread(self.next_sync(Caller::Thread))?;
             Ok(rebuilt)
         };
         rebuild().map_err(failed)

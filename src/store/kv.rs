@@ -4,6 +4,7 @@
 //! for the marks that stand (rule 2): once they are gone, what it read is durable, and it tells that, however often
 //! the key was written meanwhile.
 
+use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use super::kv_error::KvError;
 use super::kv_scan::KvScan;
@@ -102,10 +103,7 @@ impl Kv {
     /// [`KvError`]; after a failed sync for what that sync was to cover, and if any value was written
     /// [`Relaxed`](Durability::Relaxed) in this opening, for all.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
-        const DOING: &str = "reading";
-        let key = self.key(DOING, key.as_ref())?;
-        let bytes = self.store.0.read_value(&key).map_err(failed(DOING, &key))?;
-        bytes.as_deref().map(record::decode_value).transpose().map_err(damaged(DOING, &key))
+        on_this_thread(self.read(Caller::Thread, key.as_ref()))
     }
 
     /// The value of `key`, decoded; it was written with [`put_value`](Self::put_value).
@@ -113,9 +111,7 @@ impl Kv {
     /// # Errors
     /// [`KvError`] as [`get`](Self::get), and if the value is of another type.
     pub fn get_value<T: DeserializeOwned>(&self, key: impl AsRef<[u8]>) -> Result<Option<T>, KvError> {
-        let Some(bytes) = self.get(key.as_ref())? else { return Ok(None) };
-        let key = self.key("reading", key.as_ref())?.label();
-        value::decode(&bytes).map(Some).map_err(|error| KvError::Undecodable { key, error })
+        on_this_thread(self.read_value(Caller::Thread, key.as_ref()))
     }
 
     /// Puts `value` under `key`, whatever is there.
@@ -123,7 +119,7 @@ impl Kv {
     /// # Errors
     /// [`KvError`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
-        self.write("putting", key.as_ref(), Some(value.as_ref()))
+        on_this_thread(self.write(Caller::Thread, PUTTING, key.as_ref(), Some(value.as_ref())))
     }
 
     /// Puts `value` under `key`, encoded with bincode.
@@ -131,9 +127,8 @@ impl Kv {
     /// # Errors
     /// [`KvError`].
     pub fn put_value<T: Serialize + ?Sized>(&self, key: impl AsRef<[u8]>, value: &T) -> Result<(), KvError> {
-        const DOING: &str = "putting";
-        let bytes = value::encode(value).map_err(|error| KvError::NotEncodable { doing: DOING, error })?;
-        self.write(DOING, key.as_ref(), Some(&bytes))
+        let bytes = encode_value(value)?;
+        on_this_thread(self.write(Caller::Thread, PUTTING, key.as_ref(), Some(&bytes)))
     }
 
     /// Deletes what is under `key`, if anything is.
@@ -141,7 +136,7 @@ impl Kv {
     /// # Errors
     /// [`KvError`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), KvError> {
-        self.write("deleting", key.as_ref(), None)
+        on_this_thread(self.write(Caller::Thread, DELETING, key.as_ref(), None))
     }
 
     /// Puts `new` under `key` if `expected` is there, in one atomic step; `None` stands for no value. What is there
@@ -156,26 +151,7 @@ impl Kv {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<Compared, KvError> {
-        const DOING: &str = "comparing and swapping";
-        let key = self.key(DOING, key.as_ref())?;
-        let store = &self.store.0;
-        check_size(DOING, &key, new.map_or(0, <[u8]>::len), store.settings.value_limit)?;
-        let fail = || failed(DOING, &key);
-        let new = writes::encode(&key, new);
-        let mut seen = store.read_to_write(&key).map_err(fail())?;
-        loop {
-            // By the values, not by their bytes: those of a later version may frame the same value in another way.
-            let current = seen.as_deref().map(record::decode_value).transpose();
-            let current = current.map_err(damaged(DOING, &key))?;
-            if current.as_deref() != expected {
-                store.durable(&key).map_err(fail())?;
-                return Ok(Compared::Differs { current });
-            }
-            match store.swap_value(&new, seen.as_deref()).map_err(fail())? {
-                Swap::Done => return Ok(Compared::Swapped),
-                Swap::Refused { current } => seen = current,
-            }
-        }
+        on_this_thread(self.swap(Caller::Thread, key.as_ref(), expected, new))
     }
 
     /// The values whose key begins with `prefix`, in the order of keys, each as of some time during the walk. Reads a
@@ -189,11 +165,64 @@ impl Kv {
         Ok(KvScan::new(self.store.clone(), prefix))
     }
 
-    fn write(&self, doing: &'static str, key: &[u8], value: Option<&[u8]>) -> Result<(), KvError> {
+    pub(super) async fn read(&self, caller: Caller, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        const DOING: &str = "reading";
+        let key = self.key(DOING, key)?;
+        let bytes = self.store.0.read_value(caller, &key).await.map_err(failed(DOING, &key))?;
+        bytes.as_deref().map(record::decode_value).transpose().map_err(damaged(DOING, &key))
+    }
+
+    pub(super) async fn read_value<T: DeserializeOwned>(
+        &self,
+        caller: Caller,
+        key: &[u8],
+    ) -> Result<Option<T>, KvError> {
+        let Some(bytes) = self.read(caller, key).await? else { return Ok(None) };
+        let key = self.key("reading", key)?.label();
+        value::decode(&bytes).map(Some).map_err(|error| KvError::Undecodable { key, error })
+    }
+
+    pub(super) async fn swap(
+        &self,
+        caller: Caller,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Compared, KvError> {
+        const DOING: &str = "comparing and swapping";
+        let key = self.key(DOING, key)?;
+        let store = &self.store.0;
+        check_size(DOING, &key, new.map_or(0, <[u8]>::len), store.settings.value_limit)?;
+        let fail = || failed(DOING, &key);
+        let new = writes::encode(&key, new);
+        let mut seen = store.read_to_write(&key).map_err(fail())?;
+        loop {
+            // By the values, not by their bytes: those of a later version may frame the same value in another way.
+            let current = seen.as_deref().map(record::decode_value).transpose();
+            let current = current.map_err(damaged(DOING, &key))?;
+            if current.as_deref() != expected {
+                store.durable(caller, &key).await.map_err(fail())?;
+                return Ok(Compared::Differs { current });
+            }
+            match store.swap_value(caller, &new, seen.as_deref()).await.map_err(fail())? {
+                Swap::Done => return Ok(Compared::Swapped),
+                Swap::Refused { current } => seen = current,
+            }
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        caller: Caller,
+        doing: &'static str,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), KvError> {
         let key = self.key(doing, key)?;
         let store = &self.store.0;
         check_size(doing, &key, value.map_or(0, <[u8]>::len), store.settings.value_limit)?;
-        store.write_values(&[writes::encode(&key, value)]).map_err(failed(doing, &key))
+        let writes = [writes::encode(&key, value)];
+        store.write_values(caller, &writes).await.map_err(failed(doing, &key))
     }
 
     fn key(&self, doing: &'static str, key: &[u8]) -> Result<Key, KvError> {
@@ -205,6 +234,14 @@ impl fmt::Debug for Kv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kv").field("store", &self.store).finish_non_exhaustive()
     }
+}
+
+/// What was tried, in errors.
+pub(super) const PUTTING: &str = "putting";
+pub(super) const DELETING: &str = "deleting";
+
+pub(super) fn encode_value<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, KvError> {
+    value::encode(value).map_err(|error| KvError::NotEncodable { doing: PUTTING, error })
 }
 
 pub(super) fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> KvError + use<> {
@@ -219,10 +256,10 @@ pub(super) fn damaged(doing: &'static str, key: &Key) -> impl FnOnce(Damage) -> 
 
 impl Inner {
     /// The stored bytes of a value, told once they are durable.
-    fn read_value(&self, key: &Key) -> Result<Option<Vec<u8>>, Fault> {
+    async fn read_value(&self, caller: Caller, key: &Key) -> Result<Option<Vec<u8>>, Fault> {
         self.check_process()?;
         let bytes = self.engine.get()?.read(key.encoded())?;
-        self.durable(key)?;
+        self.durable(caller, key).await?;
         Ok(bytes)
     }
 
@@ -233,8 +270,15 @@ impl Inner {
     }
 
     /// Writes values whatever is there, all in one commit, and returns once that may be told.
-    pub(super) fn write_values(&self, writes: &[Write]) -> Result<(), Fault> {
-        let Some((first, effects)) = writes.split_first() else { return Ok(()) };
+    pub(super) async fn write_values(&self, caller: Caller, writes: &[Write]) -> Result<(), Fault> {
+        match self.swap_values_in(writes)? {
+            Some(marked) => self.tell_written(caller, marked).await,
+            None => Ok(()),
+        }
+    }
+
+    fn swap_values_in(&self, writes: &[Write]) -> Result<Option<Marked<'_>>, Fault> {
+        let Some((first, effects)) = writes.split_first() else { return Ok(None) };
         self.check_writable()?;
         let engine = self.engine.get()?;
         let mut seen = engine.read(&first.key)?;
@@ -242,25 +286,21 @@ impl Inner {
         loop {
             let swap = Commit::swap(&first.key, seen.as_deref(), first.value.as_deref());
             match commit_one(&*engine, &Commit { effects, ..swap }) {
-                Ok(Swap::Done) => break,
+                Ok(Swap::Done) => return Ok(Some(marked)),
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown, and reading back would not tell it from another's write. Dropping the mark
                 // asks for a sync all the same.
                 Err(error) => return Err(error.into()),
             }
         }
-        drop(engine);
-        self.tell_written(marked)
     }
 
     /// Swaps a value, once, and returns once that may be told. A refusal tells nothing that may be told yet.
-    fn swap_value(&self, new: &Write, seen: Option<&[u8]>) -> Result<Swap, Fault> {
-        let engine = self.engine.get()?;
+    async fn swap_value(&self, caller: Caller, new: &Write, seen: Option<&[u8]>) -> Result<Swap, Fault> {
         let marked = self.mark_values(std::slice::from_ref(new))?;
-        let swap = commit_one(&*engine, &Commit::swap(&new.key, seen, new.value.as_deref()))?;
-        drop(engine);
+        let swap = commit_one(&*self.engine.get()?, &Commit::swap(&new.key, seen, new.value.as_deref()))?;
         match &swap {
-            Swap::Done => self.tell_written(marked)?,
+            Swap::Done => self.tell_written(caller, marked).await?,
             Swap::Refused { .. } => marked.clear(),
         }
         Ok(swap)
@@ -274,12 +314,13 @@ impl Inner {
         self.mark_writes(writes)
     }
 
-    fn tell_written(&self, marked: Marked<'_>) -> Result<(), Fault> {
+    async fn tell_written(&self, caller: Caller, marked: Marked<'_>) -> Result<(), Fault> {
         if self.is_relaxed() {
             marked.clear();
             return Ok(());
         }
-        self.commit.wait(marked.returned()?, self.limit())
+        let ticket = marked.returned()?;
+        self.synced(caller, ticket).await
     }
 
     fn is_relaxed(&self) -> bool {
@@ -287,9 +328,9 @@ impl Inner {
     }
 
     /// Returns once what was read under `key` before this call is durable.
-    fn durable(&self, key: &Key) -> Result<(), Fault> {
+    async fn durable(&self, caller: Caller, key: &Key) -> Result<(), Fault> {
         if let Some(stamp) = self.table.marked(key.encoded(), None, None).map_err(|_| Fault::Closed)? {
-            self.until_synced(key.encoded(), stamp)?;
+            self.until_synced(caller, key.encoded(), stamp).await?;
         }
         self.check_relaxed_values()
     }
@@ -305,11 +346,18 @@ impl Inner {
     }
 
     /// Waits until the marks are gone that stood on `key` at `stamp`, for the sync limit at most.
-    pub(super) fn until_synced(&self, key: &Arc<[u8]>, stamp: Stamp) -> Result<(), Fault> {
+    pub(super) async fn until_synced(
+        &self,
+        caller: Caller,
+        key: &Arc<[u8]>,
+        stamp: Stamp,
+    ) -> Result<(), Fault> {
         let (start, limit) = (self.clock.now(), self.limit());
         let deadline = start.after(limit);
         let waiting = Waiting::new(&self.table, key);
-        self.commit.help(limit)?;
+        if let Some(ticket) = self.commit.help()? {
+            self.synced(caller, ticket).await?;
+        }
         loop {
             let marked = self.table.marked(key, Some(stamp), Some(&waiting)).map_err(|_| Fault::Closed)?;
             if marked.is_none() {
@@ -324,7 +372,7 @@ impl Inner {
                 let running = self.commit.stats().running.unwrap_or_default();
                 return Err(Fault::SyncPending { waited: now.since(start), running });
             }
-            self.clock.wait(waiting.signal(), deadline);
+            self.pause(caller, waiting.signal(), deadline).await?;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Walking over plain values.
 
 use super::Store;
+use super::caller::{Caller, on_this_thread};
 use super::kv::damaged;
 use super::kv_error::KvError;
 use crate::error::Fault;
@@ -10,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::ControlFlow;
 
-type Pair = (Vec<u8>, Vec<u8>);
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 /// The plain values of one name, one by one: key and value.
 pub struct KvScan {
@@ -34,7 +35,7 @@ impl KvScan {
 
     /// Reads the next page, and then waits for the marks that stand anywhere in it (rule 2): also on keys that it
     /// does not show, since their deletion is told as well.
-    fn turn_page(&mut self) -> Result<(), Fault> {
+    async fn turn_page(&mut self, caller: Caller) -> Result<(), Fault> {
         let inner = &self.store.0;
         inner.check_process()?;
         let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
@@ -44,16 +45,17 @@ impl KvScan {
             full = found.len() >= Self::PAGE || bytes >= Self::PAGE_BYTES;
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        self.done = !full;
         let last = found.last().map(|(key, _)| key.clone()).filter(|_| full);
         for (key, stamp) in inner.table.all_marked(&self.prefix).map_err(|_| Fault::Closed)? {
             let before = self.after.as_deref().is_some_and(|after| &*key <= after);
             let beyond = last.as_deref().is_some_and(|last| &*key > last);
             if !before && !beyond {
-                inner.until_synced(&key, stamp)?;
+                inner.until_synced(caller, &key, stamp).await?;
             }
         }
         inner.check_relaxed_values()?;
+        // Not before all waits: a task that is dropped in one has turned no page.
+        self.done = !full;
         self.after = last;
         for (key, bytes) in found {
             let Some(key) = Key::decode_value(&key) else { continue };
@@ -67,6 +69,18 @@ impl KvScan {
             }
         }
         Ok(())
+    }
+}
+
+impl KvScan {
+    pub(super) async fn give(&mut self, caller: Caller) -> Option<Result<Pair, KvError>> {
+        while self.page.is_empty() && !self.done {
+            if let Err(fault) = self.turn_page(caller).await {
+                self.done = true;
+                return Some(Err(KvError::Failed { doing: "scanning", on: "the values".to_owned(), fault }));
+            }
+        }
+        self.page.pop_front()
     }
 }
 
@@ -84,12 +98,6 @@ impl Iterator for KvScan {
     type Item = Result<(Vec<u8>, Vec<u8>), KvError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.page.is_empty() && !self.done {
-            if let Err(fault) = self.turn_page() {
-                self.done = true;
-                return Some(Err(KvError::Failed { doing: "scanning", on: "the values".to_owned(), fault }));
-            }
-        }
-        self.page.pop_front()
+        on_this_thread(self.give(Caller::Thread))
     }
 }

@@ -1,5 +1,6 @@
 //! Mutual exclusion with a fencing token, and nothing stored.
 
+use super::caller::{Caller, on_this_thread};
 use super::guard::ExpiredLease;
 use super::request::{IntoKey, MAX_WAIT, check_lease};
 use super::{Inner, Store};
@@ -36,17 +37,31 @@ impl Store {
     /// # Errors
     /// [`ClaimError`]; no error takes the lock.
     pub fn lock(&self, key: impl IntoKey, wait: Duration) -> Result<Option<Lock>, ClaimError> {
-        let key = key.into_key()?;
-        if wait > MAX_WAIT {
-            let given = format!("{wait:?}");
-            return Err(InvalidSetting { setting: "wait", given, allowed: "at most 24 h" }.into());
-        }
-        self.0.lock(&key, wait).map_err(|fault| ClaimError::Failed { key: key.label(), fault })
+        on_this_thread(self.0.lock(Caller::Thread, key.into_key()?, wait))
     }
 }
 
 impl Inner {
-    fn lock(self: &Arc<Self>, key: &Key, wait: Duration) -> Result<Option<Lock>, Fault> {
+    pub(super) async fn lock(
+        self: &Arc<Self>,
+        caller: Caller,
+        key: Key,
+        wait: Duration,
+    ) -> Result<Option<Lock>, ClaimError> {
+        if wait > MAX_WAIT {
+            let given = format!("{wait:?}");
+            return Err(InvalidSetting { setting: "wait", given, allowed: "at most 24 h" }.into());
+        }
+        let locked = self.lock_within(caller, &key, wait).await;
+        locked.map_err(|fault| ClaimError::Failed { key: key.label(), fault })
+    }
+
+    async fn lock_within(
+        self: &Arc<Self>,
+        caller: Caller,
+        key: &Key,
+        wait: Duration,
+    ) -> Result<Option<Lock>, Fault> {
         self.check_process()?;
         let name = key.encoded_lock();
         let deadline = self.clock.now().after(wait);
@@ -57,7 +72,7 @@ impl Inner {
                 Admitted::InFlight { look_again, .. } => match &waiting {
                     Some(waiting) if !expired(self.clock.now(), deadline) => {
                         let until = look_again.map_or(deadline, |at| at.min(deadline));
-                        self.clock.wait(waiting.signal(), until);
+                        self.pause(caller, waiting.signal(), until).await?;
                     }
                     _ => return Ok(None),
                 },

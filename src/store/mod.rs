@@ -7,6 +7,7 @@
 
 mod batch;
 mod builder;
+mod caller;
 mod checkpoint;
 mod claim;
 mod engine;
@@ -49,7 +50,7 @@ pub use run::{Refused, Run, RunError};
 pub use scope::{LiveClaims, Scope, ScopeCount};
 pub use settle_error::{AlreadySettled, KeyInterrupted, Lost, Retry, RetryCause, SettleError};
 pub use sweep::{Rebuilt, Swept};
-pub use tasks::{ClaimFuture, SettleFuture};
+pub use tasks::StoreFuture;
 pub use upkeep::{LossRaised, LossSignal};
 pub use writes::{MAX_WRITES, MAX_WRITES_BYTES, Writes};
 
@@ -66,6 +67,7 @@ use crate::sync::{AtomicU64, Break, Counter};
 use crate::timer::Timer;
 use crate::token::Tokens;
 use builder::Settings;
+use caller::{Caller, on_this_thread};
 use engine::EngineCell;
 use std::fmt;
 use std::sync::Arc;
@@ -154,7 +156,7 @@ impl Store {
     /// # Errors
     /// [`ClaimError`]. No error grants the key, and none frees it.
     pub fn claim(&self, request: impl Into<Request>) -> Result<Outcome, ClaimError> {
-        self.0.claim(&request.into())
+        on_this_thread(self.0.claim(Caller::Thread, &request.into()))
     }
 
     /// Ends this opening: refuses new claims, wakes those who wait, fences every claim, makes durable what was

@@ -1,5 +1,6 @@
 //! Looking at the store, and changing it, from outside a claim.
 
+use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use super::index;
 use super::marked::Marked;
@@ -9,7 +10,7 @@ use super::{Inner, Seen, Store};
 use crate::backend::{Commit, Swap};
 use crate::clock::expired;
 use crate::error::{AdminError, Fault};
-use crate::key::Key;
+use crate::key::{Key, KeyError};
 use crate::lease::{Admitted, Place};
 use crate::protocol::Purpose;
 use crate::protocol::decide::{self, Removal};
@@ -38,13 +39,7 @@ impl Store {
     /// [`AdminError::InFlight`] if a live claim or an unsynced settle stands on the key; else as
     /// [`get`](Self::get).
     pub fn remove(&self, key: impl IntoKey) -> Result<bool, AdminError> {
-        const DOING: &str = "removing";
-        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let removal = |record: Option<&Record>| match decide::remove(record) {
-            Removal::Swap => Some(None),
-            Removal::Absent => None,
-        };
-        self.0.change(DOING, &key, Purpose::Upkeep, removal)
+        on_this_thread(self.0.remove(Caller::Thread, key.into_key()))
     }
 
     /// Removes a key like [`remove`](Self::remove), also from a live claim, which is fenced: its holder's loss
@@ -54,11 +49,7 @@ impl Store {
     /// # Errors
     /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get).
     pub fn remove_by_force(&self, key: impl IntoKey) -> Result<bool, AdminError> {
-        const DOING: &str = "removing by force";
-        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let live = self.0.table.holder(key.encoded()).is_some();
-        let removed = self.0.change(DOING, &key, Purpose::Force, |record| record.map(|_| None))?;
-        Ok(removed || live)
+        on_this_thread(self.0.remove_by_force(Caller::Thread, key.into_key()))
     }
 
     /// Settles an interrupted key by hand, in its holder's stead. `token` names the case that was looked at: if
@@ -73,16 +64,7 @@ impl Store {
         token: Token,
         resolution: Resolution,
     ) -> Result<bool, AdminError> {
-        const DOING: &str = "resolving";
-        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let (length, limit) = (resolution.length(), self.0.settings.value_limit);
-        if length > limit {
-            return Err(AdminError::TooLarge { doing: DOING, key: key.label(), length, limit });
-        }
-        let wall = self.0.wall();
-        self.0.change(DOING, &key, Purpose::Upkeep, move |record| {
-            decide::resolve(record, token, resolution.0.clone(), wall)
-        })
+        on_this_thread(self.0.resolve(Caller::Thread, key.into_key(), token, resolution))
     }
 
     /// Makes durable whatever was written before, [`Durability::Relaxed`](crate::Durability::Relaxed) results
@@ -91,8 +73,7 @@ impl Store {
     /// # Errors
     /// [`AdminError`] if the sync failed, which poisons the store, or did not end within the sync limit.
     pub fn sync(&self) -> Result<(), AdminError> {
-        let synced = self.0.check_writable().and_then(|()| self.0.wait_for_sync());
-        synced.map_err(|fault| AdminError::Failed { doing: "syncing", on: "the store".to_owned(), fault })
+        on_this_thread(self.0.sync_all(Caller::Thread))
     }
 
     /// What the store has done since it was opened, and what it holds in memory now.
@@ -189,22 +170,79 @@ impl Inner {
         record.forgotten_at().is_some_and(|end| expired(self.wall(), end))
     }
 
-    /// Swaps a record that no live claim has for what `next` says, and tells once that is durable. `next` gives
-    /// `None` to leave it as it is. Tells whether it was changed.
-    fn change(
+    pub(super) async fn remove(
         self: &Arc<Self>,
+        caller: Caller,
+        key: Result<Key, KeyError>,
+    ) -> Result<bool, AdminError> {
+        const DOING: &str = "removing";
+        let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        let removed = self.change(DOING, &key, Purpose::Upkeep, |record| match decide::remove(record) {
+            Removal::Swap => Some(None),
+            Removal::Absent => None,
+        });
+        self.changed(caller, DOING, &key, removed?).await
+    }
+
+    pub(super) async fn remove_by_force(
+        self: &Arc<Self>,
+        caller: Caller,
+        key: Result<Key, KeyError>,
+    ) -> Result<bool, AdminError> {
+        const DOING: &str = "removing by force";
+        let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        let live = self.table.holder(key.encoded()).is_some();
+        let removed = self.change(DOING, &key, Purpose::Force, |record| record.map(|_| None));
+        Ok(self.changed(caller, DOING, &key, removed?).await? || live)
+    }
+
+    pub(super) async fn resolve(
+        self: &Arc<Self>,
+        caller: Caller,
+        key: Result<Key, KeyError>,
+        token: Token,
+        resolution: Resolution,
+    ) -> Result<bool, AdminError> {
+        const DOING: &str = "resolving";
+        let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
+        let (length, limit) = (resolution.length(), self.settings.value_limit);
+        if length > limit {
+            return Err(AdminError::TooLarge { doing: DOING, key: key.label(), length, limit });
+        }
+        let wall = self.wall();
+        let resolved = self.change(DOING, &key, Purpose::Upkeep, |record| {
+            decide::resolve(record, token, resolution.0.clone(), wall)
+        });
+        self.changed(caller, DOING, &key, resolved?).await
+    }
+
+    pub(super) async fn sync_all(&self, caller: Caller) -> Result<(), AdminError> {
+        let synced = match self.check_writable() {
+            Ok(()) => self.next_sync(caller).await,
+            Err(fault) => Err(fault),
+        };
+        synced.map_err(|fault| AdminError::Failed { doing: "syncing", on: "the store".to_owned(), fault })
+    }
+
+    /// Tells whether there was a change, once it is durable.
+    async fn changed(
+        &self,
+        caller: Caller,
         doing: &'static str,
         key: &Key,
-        purpose: Purpose,
-        next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
+        marked: Option<Marked<'_>>,
     ) -> Result<bool, AdminError> {
-        let Some(marked) = self.change_unsynced(doing, key, purpose, next)? else { return Ok(false) };
-        let synced = marked.returned().and_then(|ticket| self.commit.wait(ticket, self.limit()));
+        let Some(marked) = marked else { return Ok(false) };
+        let synced = match marked.returned() {
+            Ok(ticket) => self.synced(caller, ticket).await,
+            Err(fault) => Err(fault),
+        };
         synced.map(|()| true).map_err(failed(doing, key))
     }
 
-    /// The same without the wait: gives the mark of the write, if there was one.
-    pub(super) fn change_unsynced<'a>(
+    /// Swaps a record that no live claim has for what `next` says; `next` gives `None` to leave it as it is. Gives the
+    /// mark of the write, if there was one: it may be told once a sync has covered it.
+    pub(super) fn change<'a>(
         self: &'a Arc<Self>,
         doing: &'static str,
         key: &Key,

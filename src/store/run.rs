@@ -1,15 +1,19 @@
 //! The whole dance in one call.
 
+use super::caller::{Caller, on_this_thread};
 use super::guard::Claim;
 use super::outcome::{InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
+use super::settle::Act;
 use super::settle_error::{RetryCause, SettleError};
 use super::{Request, Store};
 use crate::error::ClaimError;
-use crate::record::Omission;
+use crate::record::{Kept, Omission};
 use crate::sync::Working;
 use crate::value::DecodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 
 /// A result, and whether it is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +119,20 @@ impl Store {
     where
         T: Serialize + DeserializeOwned,
     {
+        on_this_thread(self.run_as(Caller::Thread, request.into(), async |claim: &Claim| work(claim)))
+    }
+
+    pub(super) async fn run_as<T, E>(
+        &self,
+        caller: Caller,
+        request: Request,
+        work: impl AsyncFnOnce(&Claim) -> Result<T, E>,
+    ) -> Result<Run<T>, RunError<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
         let refuse = |refused| Err(RunError::Refused(refused));
-        let claim = match self.claim(request).map_err(RunError::Store)? {
+        let claim = match self.0.claim(caller, &request).await.map_err(RunError::Store)? {
             Outcome::Granted(claim) => claim,
             Outcome::Settled(Settled::Completed(stored)) => {
                 return match stored.decode() {
@@ -131,34 +147,45 @@ impl Store {
             Outcome::Interrupted(case) => return refuse(Refused::Interrupted(case)),
         };
         let worked = {
-            let _working = Working::on(self.0.identity(), claim.key.encoded());
-            work(&claim)
+            let (store, key) = (self.0.identity(), claim.key.encoded());
+            let mut work = pin!(work(&claim));
+            // For each poll anew: a task may go on on another thread, and others run on this one in between.
+            poll_fn(|context| {
+                let _working = Working::on(store, key);
+                work.as_mut().poll(context)
+            })
+            .await
         };
         match worked {
-            Ok(value) => match settle(claim, &value) {
+            Ok(value) => match settle(caller, claim, &value).await {
                 Ok(()) => Ok(Run::Fresh(value)),
                 Err(source) => Err(RunError::Unsettled { value, source }),
             },
             Err(error) => {
                 // If releasing fails, dropping the claim frees the key as well, as the next attempt.
-                let _ = claim.release();
+                let _ = claim.settle(caller, Ok(Act::Release)).await;
                 Err(RunError::Work(error))
             }
         }
     }
 }
 
-fn settle<T: Serialize>(claim: Claim, value: &T) -> Result<(), SettleError> {
-    let error = match claim.complete(value) {
+async fn settle<T: Serialize>(caller: Caller, claim: Claim, value: &T) -> Result<(), SettleError> {
+    let act = claim.store.completion(value);
+    let error = match claim.settle(caller, act).await {
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
     match error {
         SettleError::Retry(retry) => match retry.cause {
-            RetryCause::TooLarge { .. } => retry.claim.omit(Omission::TooLarge),
-            RetryCause::NotEncodable(_) => retry.claim.omit(Omission::NotEncodable),
+            RetryCause::TooLarge { .. } => omit(caller, retry.claim, Omission::TooLarge).await,
+            RetryCause::NotEncodable(_) => omit(caller, retry.claim, Omission::NotEncodable).await,
             _ => Err(SettleError::Retry(retry)),
         },
         error => Err(error),
     }
+}
+
+async fn omit(caller: Caller, claim: Claim, reason: Omission) -> Result<(), SettleError> {
+    claim.settle(caller, Ok(Act::Settle(Kept::Omitted(reason)))).await
 }

@@ -1,9 +1,10 @@
 //! Scopes: who keys belong to, and on what terms they are claimed.
 
+use super::caller::{Caller, on_this_thread};
 use super::list::Listing;
 use super::marked::Marked;
 use super::request::Request;
-use super::{Claim, ClaimFuture, Outcome, Run, RunError, Settled, Store};
+use super::{Claim, Outcome, Run, RunError, Settled, Store};
 use crate::error::{AdminError, ClaimError};
 use crate::key::{Key, KeyError, MAX_NAME};
 use crate::protocol::Purpose;
@@ -20,7 +21,7 @@ use std::time::Duration;
 /// while it has keys. Names of different scopes never meet, whatever bytes they are made of.
 #[derive(Clone)]
 pub struct Scope {
-    store: Store,
+    pub(super) store: Store,
     name: Vec<u8>,
     template: Request,
 }
@@ -164,11 +165,6 @@ impl Scope {
         self.store.claim(self.request(name))
     }
 
-    /// [`Store::claim_async`] in this scope.
-    pub fn claim_async(&self, name: impl AsRef<[u8]>) -> ClaimFuture {
-        self.store.claim_async(self.request(name))
-    }
-
     /// [`Store::run`] in this scope.
     ///
     /// # Errors
@@ -231,6 +227,10 @@ impl Scope {
     /// [`AdminError::ScopeInUse`] if there were live claims that may not be fenced; nothing was removed then.
     /// [`AdminError::InFlight`] if a key was claimed or settled meanwhile; what was removed stays so.
     pub fn empty(&self, live: LiveClaims) -> Result<u64, AdminError> {
+        on_this_thread(self.empty_as(Caller::Thread, live))
+    }
+
+    pub(super) async fn empty_as(&self, caller: Caller, live: LiveClaims) -> Result<u64, AdminError> {
         const DOING: &str = "emptying a scope";
         let (inner, prefix) = (&self.store.0, self.prefix(DOING)?);
         let purpose = match live {
@@ -246,23 +246,25 @@ impl Scope {
         let keys = keys.chain(stored.map(|listed| listed.map(|(key, ())| key)));
         // A sync for so many at a time, so that a large scope does not fill memory with marks.
         const AT_A_TIME: usize = 1024;
-        let sync = |marks: Vec<Marked<'_>>| {
+        let sync = async |marks: Vec<Marked<'_>>| {
             if marks.is_empty() {
                 return Ok(());
             }
-            let synced = Marked::all_returned(inner, marks)
-                .and_then(|ticket| inner.commit.wait(ticket, inner.limit()));
+            let synced = match Marked::all_returned(inner, marks) {
+                Ok(ticket) => inner.synced(caller, ticket).await,
+                Err(fault) => Err(fault),
+            };
             synced.map_err(|fault| AdminError::Failed { doing: DOING, on: "the store".to_owned(), fault })
         };
         let (mut removed, mut marks, mut ended) = (0, Vec::new(), Ok(()));
         for key in keys {
             let change = |record: Option<&crate::record::Record>| record.map(|_| None);
-            match key.and_then(|key| inner.change_unsynced(DOING, &key, purpose, change)) {
+            match key.and_then(|key| inner.change(DOING, &key, purpose, change)) {
                 Ok(marked) => {
                     removed += u64::from(marked.is_some());
                     marks.extend(marked);
                     if marks.len() == AT_A_TIME {
-                        sync(std::mem::take(&mut marks))?;
+                        sync(std::mem::take(&mut marks)).await?;
                     }
                 }
                 Err(error) => {
@@ -271,7 +273,7 @@ impl Scope {
                 }
             }
         }
-        sync(marks)?;
+        sync(marks).await?;
         ended.map(|()| removed)
     }
 

@@ -1,5 +1,6 @@
 //! Ending a claim: complete, fail, omit, release.
 
+use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::index;
@@ -27,10 +28,8 @@ impl Claim {
     /// claim if the result is too large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage
     /// failed.
     pub fn complete<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SettleError> {
-        match self.store.encode(value) {
-            Ok(bytes) => self.settle(&Act::Settle(Kept::Completed(bytes))),
-            Err(cause) => Err(SettleError::retry(self, cause)),
-        }
+        let act = self.store.completion(value);
+        self.settle_here(act)
     }
 
     /// Settles like [`complete`](Claim::complete), with bytes as they are.
@@ -38,11 +37,8 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn complete_bytes(self, bytes: impl Into<Vec<u8>>) -> Result<(), SettleError> {
-        let bytes = bytes.into();
-        match self.store.check_size(bytes.len()) {
-            Ok(()) => self.settle(&Act::Settle(Kept::Completed(bytes))),
-            Err(cause) => Err(SettleError::retry(self, cause)),
-        }
+        let act = self.store.completion_of(bytes.into());
+        self.settle_here(act)
     }
 
     /// Settles the key as failed for good, with `reason`, encoded like a result: everyone who asks gets that, and
@@ -51,10 +47,8 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn fail<T: Serialize + ?Sized>(self, reason: &T) -> Result<(), SettleError> {
-        match self.store.encode(reason) {
-            Ok(bytes) => self.settle(&Act::Settle(Kept::Failed(bytes))),
-            Err(cause) => Err(SettleError::retry(self, cause)),
-        }
+        let act = self.store.failure(reason);
+        self.settle_here(act)
     }
 
     /// Settles the key as done without keeping a result: everyone who asks learns that it was done.
@@ -62,7 +56,7 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn omit(self, reason: Omission) -> Result<(), SettleError> {
-        self.settle(&Act::Settle(Kept::Omitted(reason)))
+        self.settle_here(Ok(Act::Settle(Kept::Omitted(reason))))
     }
 
     /// Gives the key back as if it had not been claimed: the next claimant is granted it as the first attempt.
@@ -71,16 +65,30 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn release(self) -> Result<(), SettleError> {
-        self.settle(&Act::Release)
+        self.settle_here(Ok(Act::Release))
     }
 
-    pub(super) fn settle(mut self, act: &Act) -> Result<(), SettleError> {
+    pub(super) fn settle_here(self, act: Result<Act, RetryCause>) -> Result<(), SettleError> {
+        on_this_thread(self.settle(Caller::Thread, act))
+    }
+
+    pub(super) async fn settle(
+        mut self,
+        caller: Caller,
+        act: Result<Act, RetryCause>,
+    ) -> Result<(), SettleError> {
+        let act = match act {
+            Ok(act) => act,
+            Err(cause) => return Err(SettleError::retry(self, cause)),
+        };
         let store = Arc::clone(&self.store);
-        let settled = store.apply(&mut self, act).and_then(|marked| match marked {
-            Some(marked) => Ok(store.commit.wait(marked.returned()?, store.limit())?),
-            None => Ok(()),
-        });
-        settled.map_err(|failure| self.failed(failure))
+        let applied = store.apply(&mut self, &act);
+        let synced = match applied.and_then(|marked| Ok(marked.map(Marked::returned).transpose()?)) {
+            Ok(Some(ticket)) => store.synced(caller, ticket).await,
+            Ok(None) => Ok(()),
+            Err(failure) => return Err(self.failed(failure)),
+        };
+        synced.map_err(|fault| SettleError::retry(self, RetryCause::Fault(fault)))
     }
 
     pub(super) fn failed(self, failure: Failure) -> SettleError {
@@ -108,38 +116,20 @@ impl Store {
         &self,
         results: impl IntoIterator<Item = (Claim, T)>,
     ) -> Vec<Result<(), SettleError>> {
-        let store = &self.0;
-        let apply = |(mut claim, value): (Claim, T)| match store.encode(&value) {
-            // A claim of another store is settled there, by itself and by that one's limits.
-            _ if !Arc::ptr_eq(&claim.store, store) => claim.complete(&value).map(|()| None),
-            Ok(bytes) => match store.apply(&mut claim, &Act::Settle(Kept::Completed(bytes))) {
-                Ok(marked) => Ok(Some((claim, marked))),
-                Err(failure) => Err(claim.failed(failure)),
-            },
-            Err(cause) => Err(SettleError::retry(claim, cause)),
-        };
-        let mut marks = Vec::new();
-        let mut applied = Vec::new();
-        for result in results {
-            // `Some(claim)` waits for the sync, `None` is settled.
-            applied.push(apply(result).map(|settled| {
-                let (claim, marked) = settled?;
-                marks.push(marked?);
-                Some(claim)
-            }));
-        }
-        let synced = match marks.is_empty() {
-            true => Ok(()),
-            false => {
-                Marked::all_returned(store, marks).and_then(|ticket| store.commit.wait(ticket, store.limit()))
-            }
-        };
-        let told = |claim: Option<Claim>| match (claim, &synced) {
-            (Some(claim), Err(fault)) => Err(SettleError::retry(claim, RetryCause::Fault(fault.clone()))),
-            _ => Ok(()),
-        };
-        applied.into_iter().map(|applied| applied.and_then(told)).collect()
+        on_this_thread(self.0.complete_many(Caller::Thread, completions(results)))
     }
+}
+
+/// A claim and the completion that it is to have.
+pub(super) type Completion = (Claim, Result<Act, RetryCause>);
+
+/// The completions of many claims, each encoded and judged by its own store.
+pub(super) fn completions<T: Serialize>(results: impl IntoIterator<Item = (Claim, T)>) -> Vec<Completion> {
+    let completion = |(claim, value): (Claim, T)| {
+        let act = claim.store.completion(&value);
+        (claim, act)
+    };
+    results.into_iter().map(completion).collect()
 }
 
 /// How a claim is to end.
@@ -275,6 +265,64 @@ impl Inner {
         }
         marked.clear();
         Ok(None)
+    }
+
+    pub(super) async fn complete_many(
+        self: &Arc<Self>,
+        caller: Caller,
+        completions: Vec<Completion>,
+    ) -> Vec<Result<(), SettleError>> {
+        let (mut applied, mut marks, mut elsewhere) =
+            (Vec::with_capacity(completions.len()), Vec::new(), Vec::new());
+        for (mut claim, act) in completions {
+            // `Some(claim)` waits for the sync, `None` is settled.
+            applied.push(match act {
+                Err(cause) => Err(SettleError::retry(claim, cause)),
+                Ok(act) if !Arc::ptr_eq(&claim.store, self) => {
+                    elsewhere.push((applied.len(), claim, act));
+                    Ok(None)
+                }
+                Ok(act) => match self.apply(&mut claim, &act) {
+                    Ok(marked) => Ok(marked.map(|marked| {
+                        marks.push(marked);
+                        claim
+                    })),
+                    Err(failure) => Err(claim.failed(failure)),
+                },
+            });
+        }
+        let synced = match marks.is_empty() {
+            true => Ok(()),
+            false => match Marked::all_returned(self, marks) {
+                Ok(ticket) => self.synced(caller, ticket).await,
+                Err(fault) => Err(fault),
+            },
+        };
+        let told = |claim: Option<Claim>| match (claim, &synced) {
+            (Some(claim), Err(fault)) => Err(SettleError::retry(claim, RetryCause::Fault(fault.clone()))),
+            _ => Ok(()),
+        };
+        let mut answers: Vec<_> = applied.into_iter().map(|applied| applied.and_then(told)).collect();
+        // A claim of another store is settled there, by itself.
+        for (index, claim, act) in elsewhere {
+            answers[index] = claim.settle(caller, Ok(act)).await;
+        }
+        answers
+    }
+
+    /// What completes with `value`.
+    pub(super) fn completion<T: Serialize + ?Sized>(&self, value: &T) -> Result<Act, RetryCause> {
+        self.encode(value).map(|bytes| Act::Settle(Kept::Completed(bytes)))
+    }
+
+    /// What completes with `bytes` as they are.
+    pub(super) fn completion_of(&self, bytes: Vec<u8>) -> Result<Act, RetryCause> {
+        self.check_size(bytes.len()).map(|()| Act::Settle(Kept::Completed(bytes)))
+    }
+
+    /// What fails with `reason`.
+    pub(super) fn failure<T: Serialize + ?Sized>(&self, reason: &T) -> Result<Act, RetryCause> {
+        self.encode(reason).map(|bytes| Act::Settle(Kept::Failed(bytes)))
     }
 
     pub(super) fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, RetryCause> {

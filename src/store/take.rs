@@ -254,10 +254,4 @@ impl Inner {
         let since = self.clock.now();
         Holder { token: None, attempt: 0, purpose: Purpose::Upkeep, since, deadline: None }
     }
-
-    /// Waits for a sync that covers the write that has just returned.
-    pub(super) fn wait_for_sync(&self) -> Result<(), Fault> {
-        let ticket = self.commit.ticket(None)?;
-        self.commit.wait(ticket, self.limit())
-    }
 }

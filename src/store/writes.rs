@@ -1,5 +1,6 @@
 //! Plain values that are written together, with a claim's completion or by themselves.
 
+use super::caller::{Caller, on_this_thread};
 use super::guard::Claim;
 use super::kv_error::KvError;
 use super::settle::Act;
@@ -188,10 +189,8 @@ impl Claim {
     /// key, too large or one too many. A retry goes with the same effects, or is refused as
     /// [`RetryCause::OtherEffects`]: the first try may have landed, with its own.
     pub fn complete_with<T: Serialize + ?Sized>(self, value: &T, effects: Writes) -> Result<(), SettleError> {
-        match self.store.act_with(value, effects) {
-            Ok(act) => self.settle(&act),
-            Err(cause) => Err(SettleError::retry(self, cause)),
-        }
+        let act = self.store.act_with(value, effects);
+        self.settle_here(act)
     }
 }
 
@@ -205,8 +204,14 @@ impl Store {
     /// # Errors
     /// [`KvError`]; none was written if a write is no key, too large or one too many, else all may have been.
     pub fn write(&self, writes: Writes) -> Result<(), KvError> {
-        let writes = writes.encode(self.0.settings.value_limit)?;
-        self.0.write_values(&writes).map_err(|fault| KvError::Failed {
+        on_this_thread(self.0.write_all(Caller::Thread, writes))
+    }
+}
+
+impl Inner {
+    pub(super) async fn write_all(&self, caller: Caller, writes: Writes) -> Result<(), KvError> {
+        let writes = writes.encode(self.settings.value_limit)?;
+        self.write_values(caller, &writes).await.map_err(|fault| KvError::Failed {
             doing: "writing",
             on: format!("{} values", writes.len()),
             fault,

@@ -159,7 +159,7 @@ impl<F: Fn() + Send + Sync> Wake for CallsBack<F> {
     }
 }
 
-pub fn poll<F: Future>(
+pub fn poll<F: Future + ?Sized>(
     future: Pin<&mut F>,
     wake: &Arc<impl Wake + Send + Sync + 'static>,
 ) -> Poll<F::Output> {
