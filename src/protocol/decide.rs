@@ -296,19 +296,26 @@ pub enum Sweeping {
     Stale,
 }
 
-/// Judges the record that an entry with `token` points to. No live claim has the key.
-pub fn sweep(record: Option<&Record>, token: Token, wall: WallTime) -> Sweeping {
+/// Judges the record that an entry with `token` points to. `busy_until` says until when a claim has the key, if one
+/// does: what it may have been granted over is not swept under it.
+pub fn sweep(
+    record: Option<&Record>,
+    token: Token,
+    wall: WallTime,
+    busy_until: Option<WallTime>,
+) -> Sweeping {
     let record = record.filter(|record| record.token == token);
+    let Some(end) = record.and_then(Record::kept_until) else { return Sweeping::Stale };
+    if let Some(busy) = busy_until {
+        return Sweeping::Later(end.max(busy));
+    }
     // Whoever asks for it is to be told that it was interrupted, so it is not forgotten before somebody did.
     let untold =
         |record: &&Record| matches!(record.state, State::Pending { .. }) && is_last(record, &record.terms);
-    match record.and_then(Record::kept_until) {
-        Some(end) if expired(wall, end) => match record.filter(untold) {
-            Some(record) => Sweeping::Later(wall.after(record.terms.retention)),
-            None => Sweeping::Delete,
-        },
-        Some(end) => Sweeping::Later(end),
-        None => Sweeping::Stale,
+    match record.filter(untold) {
+        _ if !expired(wall, end) => Sweeping::Later(end),
+        Some(record) => Sweeping::Later(wall.after(record.terms.retention)),
+        None => Sweeping::Delete,
     }
 }
 
