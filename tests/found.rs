@@ -1,14 +1,19 @@
 //! What was found by trying to break it: each stays as a test of what must hold.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // threads that close, from outside
+#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)] // threads from outside
+
+#[path = "support/hooks.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod hooks;
 
 use claimdb::backend::Mem;
 use claimdb::{
     Durability, EndedBy, LossCause, ManualClock, OnInterrupt, Outcome, Request, SettleError, Store, WallTime,
 };
+use hooks::{At, Hooked};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -200,5 +205,38 @@ fn a_release_of_a_lost_claim_says_so() {
         assert!(matches!(old.release(), Err(SettleError::Lost(_))), "P3 fenced: {durability:?}");
         assert!(matches!(store.claim(&request).unwrap(), Outcome::InFlight(_)), "the new one has it");
         new.release().unwrap();
+    }
+}
+
+#[test]
+fn a_release_that_lands_before_a_takeover_leaves_the_first_attempt() {
+    let (clock, hooked) = (ManualClock::new(), Hooked::new());
+    let store = Store::builder(hooked.clone()).clock(clock.clone()).open().unwrap();
+    let late = store.claim("k").unwrap().granted().unwrap();
+    clock.advance(30 * SEC);
+    let told = Arc::new(Mutex::new(None));
+    let release = {
+        let told = Arc::clone(&told);
+        move || *told.lock().unwrap() = Some(late.release())
+    };
+    // The one who takes over has taken the place and seen the pending record, and is about to swap it.
+    hooked.on(At::Commit, release);
+    let next = store.claim("k").unwrap().granted().unwrap();
+    let told = told.lock().unwrap().take().unwrap();
+    assert!(told.is_ok(), "nobody else was granted the key: {told:?}");
+    assert_eq!((next.attempt(), next.previous()), (1, None), "rule 14: a released key counts no attempts");
+}
+
+#[test]
+fn an_abandoned_record_that_was_swept_counts_no_attempt_whether_or_not_its_guard_is_alive() {
+    for alive in [true, false] {
+        let clock = ManualClock::new();
+        let builder = Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO);
+        let store = builder.open().unwrap();
+        let late = Some(store.claim("k").unwrap().granted().unwrap()).filter(|_| alive);
+        clock.advance(86_400 * SEC);
+        assert_eq!(store.sweep(10).unwrap().deleted, 1);
+        assert_eq!(store.claim("k").unwrap().granted().unwrap().attempt(), 1, "alive: {alive}");
+        drop(late);
     }
 }

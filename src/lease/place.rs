@@ -4,7 +4,7 @@ use super::entry::Held;
 use super::loss::{Loss, LossCause};
 use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
-use crate::protocol::Holder;
+use crate::protocol::{Holder, Purpose};
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,12 +52,19 @@ impl Place {
     }
 
     /// Makes this the place of the claim with `token`, whose lease starts now (rule 15), and gives the time. The
-    /// clock is read for that and no more, so a pause before it costs nothing of the lease.
-    pub(crate) fn grant(&mut self, token: Token, attempt: u32, lease: Duration) -> Result<Moment, Refusal> {
+    /// clock is read for that and no more, so a pause before it costs nothing of the lease. `stored` says whether the
+    /// claim is.
+    pub(crate) fn grant(
+        &mut self,
+        token: Token,
+        attempt: u32,
+        stored: bool,
+        lease: Duration,
+    ) -> Result<Moment, Refusal> {
         let (mut lost, mut since) = (None, Moment::ORIGIN);
         self.name.change(|held, now| {
             let (token, deadline) = (Some(token), Some(now.after(lease)));
-            held.holder = Holder { token, attempt, since: now, deadline, ..held.holder };
+            held.holder = Holder { token, attempt, stored, since: now, deadline, ..held.holder };
             lost = held.forget_former();
             since = now;
             Ok(())
@@ -158,32 +165,34 @@ impl Place {
 
     fn leave(&self) -> Result<(), Refusal> {
         let PlaceName { table, key, id } = &self.name;
-        let (held, front) = {
+        let (held, front, ended) = {
             let mut shard = table.shard(key).lock();
             if shard.closed {
                 return Err(Refusal::Closed);
             }
             let Some(entry) = shard.entries.get_mut(key) else { return Err(Refusal::Lost { by: None }) };
             let Some(current) = &mut entry.place else { return Err(Refusal::Lost { by: None }) };
-            let (held, front) = if current.id == *id {
+            let (held, front, ended) = if current.id == *id {
                 let mut held = entry.place.take();
                 entry.place = held.as_mut().and_then(|held| held.former.take()).map(|former| *former);
                 entry.never_granted = self.never_granted;
-                (held, entry.waiters.front())
+                (held, entry.waiters.front(), Ok(()))
             } else {
-                // Another is on its way to the key, and was to give the place back.
+                // Another is on its way to the key, and was to give the place back. If it is a claim, it goes by this
+                // one as the attempt before (rule 11).
+                let lost = Refusal::Lost { by: current.holder.token };
+                let claimed = matches!(current.holder.purpose, Purpose::Work(_));
                 let former = current.former.take_if(|former| former.id == *id).map(|former| *former);
-                let by = current.holder.token;
-                (Some(former.ok_or(Refusal::Lost { by })?), None)
+                (Some(former.ok_or(lost)?), None, if claimed { Err(lost) } else { Ok(()) })
             };
             shard.tidy(key);
-            (held, front)
+            (held, front, ended)
         };
         if let Some(loss) = held.and_then(|held| held.loss) {
             loss.raise(LossCause::Ended);
         }
         raise(front);
-        Ok(())
+        ended
     }
 }
 

@@ -123,8 +123,8 @@ pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> 
 
 fn first_attempt(above: Option<Token>, ask: &Ask<'_>) -> Verdict {
     // A claim in memory whose lease ran out leaves no record; its place is what is known of it. One for other work
-    // says nothing about this.
-    let ended = ask.ended.filter(|holder| holder.purpose == Purpose::Work(ask.fingerprint));
+    // says nothing about this. One that was stored and has no record was released, removed or forgotten.
+    let ended = ask.ended.filter(|holder| holder.purpose == Purpose::Work(ask.fingerprint) && !holder.stored);
     let ended = ended.and_then(|holder| holder.token.map(|token| (holder.attempt, token)));
     let previous = ended.map(|(_, token)| Previous { token, ended_by: EndedBy::LeaseOver });
     Verdict::Grant(Grant {

@@ -56,6 +56,7 @@ impl Claim {
         Holder {
             token: Some(self.record.token),
             attempt: self.record.attempt,
+            stored: self.stored.is_some(),
             purpose: Purpose::Work(self.record.fingerprint),
             since: self.since,
             deadline: None,
