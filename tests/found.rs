@@ -8,7 +8,8 @@ mod hooks;
 
 use claimdb::backend::Mem;
 use claimdb::{
-    Durability, EndedBy, LossCause, ManualClock, OnInterrupt, Outcome, Request, SettleError, Store, WallTime,
+    Claim, Durability, EndedBy, LiveClaims, LossCause, ManualClock, OnInterrupt, Outcome, Request,
+    Resolution, SettleError, Store, WallTime,
 };
 use hooks::{At, Hooked};
 use std::future::Future;
@@ -239,4 +240,84 @@ fn an_abandoned_record_that_was_swept_counts_no_attempt_whether_or_not_its_guard
         assert_eq!(store.claim("k").unwrap().granted().unwrap().attempt(), 1, "alive: {alive}");
         drop(late);
     }
+}
+
+/// What ends a claim, and what is to be told of it.
+type Ends = (&'static str, LossCause, fn(&Store, &ManualClock));
+
+#[test]
+fn the_cause_of_a_loss_is_the_true_one_whenever_it_is_asked() {
+    let ends: [Ends; 7] = [
+        ("removed by force", LossCause::Removed, |store, _| {
+            assert!(store.remove_by_force("k").unwrap());
+        }),
+        ("its scope was emptied", LossCause::Removed, |store, _| {
+            store.scope("").unwrap().empty(LiveClaims::Fence).unwrap();
+        }),
+        ("removed when over", LossCause::Removed, |store, clock| {
+            clock.advance(30 * SEC);
+            assert!(store.remove("k").unwrap());
+        }),
+        ("resolved", LossCause::Removed, |store, clock| {
+            clock.advance(30 * SEC);
+            let Outcome::Interrupted(case) = store.claim("k").unwrap() else { panic!("it is quarantined") };
+            assert!(store.resolve("k", case.token(), Resolution::released()).unwrap());
+        }),
+        ("taken over", LossCause::TakenOver, |store, clock| {
+            clock.advance(30 * SEC);
+            drop(store.claim("k").unwrap().granted().unwrap());
+        }),
+        ("closed", LossCause::Closed, |store, _| store.close().unwrap()),
+        ("its lease is over", LossCause::LeaseOver, |_, clock| clock.advance(30 * SEC)),
+    ];
+    for (name, cause, end) in ends {
+        for then in ["nothing", "claimed again", "closed"] {
+            let cause = match (cause, then) {
+                (LossCause::Closed, "claimed again") => continue,
+                (LossCause::LeaseOver, "claimed again") => LossCause::TakenOver,
+                (LossCause::LeaseOver, "closed") => LossCause::Closed,
+                (cause, _) => cause,
+            };
+            for durability in [Durability::Full, Durability::Result] {
+                // A claim in memory is never interrupted, and has no record that could be removed.
+                if durability == Durability::Result && ["resolved", "removed when over"].contains(&name) {
+                    continue;
+                }
+                let (store, clock) = world();
+                let request = Request::new("k").durability(durability);
+                let quarantined = request.clone().on_interrupt(OnInterrupt::Quarantine);
+                let request = if name == "resolved" { quarantined } else { request };
+                let claim = store.claim(request).unwrap().granted().unwrap();
+                end(&store, &clock);
+                match then {
+                    "claimed again" => drop(store.claim("k").unwrap().granted().unwrap()),
+                    "closed" => store.close().unwrap(),
+                    _ => {}
+                }
+                let told = claim.lost().cause();
+                assert_eq!(told, Some(cause), "OB-04: {name}, then {then}, {durability:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_holder_whose_key_is_being_taken_over_knows_that_its_lease_is_over() {
+    let (clock, hooked) = (ManualClock::new(), Hooked::new());
+    let store = Store::builder(hooked.clone()).clock(clock.clone()).open().unwrap();
+    let late: Claim = store.claim("k").unwrap().granted().unwrap();
+    clock.advance(30 * SEC);
+    let told = Arc::new(Mutex::new(None));
+    let ask = {
+        let (told, late) = (Arc::clone(&told), late);
+        move || *told.lock().unwrap() = Some((late.lost().cause(), late))
+    };
+    hooked.on(At::Commit, ask);
+    hooked.break_key(Some("k"));
+    store.claim("k").expect_err("its write fails, so nobody was granted the key");
+    hooked.break_key(None);
+    let (cause, late) = told.lock().unwrap().take().unwrap();
+    assert_eq!(cause, Some(LossCause::LeaseOver), "OB-04: nobody else was granted the key");
+    assert_eq!(late.lost().cause(), Some(LossCause::LeaseOver));
+    late.complete("late").unwrap();
 }

@@ -94,7 +94,7 @@ impl Lock {
     /// The rest of the lease; zero once it has run out or another has the lock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let deadline = self.place.name().deadline().ok().flatten();
+        let deadline = self.place.name().deadline();
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
     }
 
