@@ -321,3 +321,29 @@ fn a_holder_whose_key_is_being_taken_over_knows_that_its_lease_is_over() {
     assert_eq!(late.lost().cause(), Some(LossCause::LeaseOver));
     late.complete("late").unwrap();
 }
+
+#[test]
+fn what_is_forgotten_is_answered_as_absent_whether_or_not_it_was_swept() {
+    type Verb = (&'static str, fn(&Store) -> String);
+    let verbs: [Verb; 5] = [
+        ("remove", |store| format!("{:?}", store.remove("k"))),
+        ("remove by force", |store| format!("{:?}", store.remove_by_force("k"))),
+        ("empty its scope", |store| format!("{:?}", store.scope("").unwrap().empty(LiveClaims::Fence))),
+        ("list the scopes", |store| format!("{:?}", store.scopes())),
+        ("count", |store| format!("{:?}", store.scope("").unwrap().count())),
+    ];
+    for (name, verb) in verbs {
+        let [kept, swept, never] = [Some(false), Some(true), None].map(|sweep| {
+            let clock = ManualClock::new();
+            let builder = Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO);
+            let store = builder.open().unwrap();
+            if let Some(sweep) = sweep {
+                store.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+                clock.advance(86_400 * SEC);
+                assert!(!sweep || store.sweep(10).unwrap().deleted == 1);
+            }
+            verb(&store)
+        });
+        assert_eq!((&kept, &swept), (&never, &never), "P8: {name} depends on the sweep");
+    }
+}

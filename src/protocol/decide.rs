@@ -108,7 +108,7 @@ pub fn check_token(record: &Record, ceiling: Token) -> Result<(), Damage> {
 pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> {
     let Some(record) = record else { return Ok(first_attempt(None, ask)) };
     check_token(record, ask.opening.ceiling)?;
-    if record.forgotten_at().is_some_and(|end| expired(ask.wall, end)) {
+    if is_forgotten(record, ask.wall) {
         return Ok(first_attempt(Some(record.token), ask));
     }
     if record.fingerprint != ask.fingerprint {
@@ -119,6 +119,12 @@ pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> 
         State::Interrupted { .. } => Verdict::Interrupted,
         State::Pending { previous, .. } => pending(record, *previous, ask),
     })
+}
+
+/// Whether the record's retention is over. It reads as absent then.
+#[must_use]
+pub fn is_forgotten(record: &Record, wall: WallTime) -> bool {
+    record.forgotten_at().is_some_and(|end| expired(wall, end))
 }
 
 fn first_attempt(above: Option<Token>, ask: &Ask<'_>) -> Verdict {
@@ -275,13 +281,13 @@ pub fn checkpoint(record: Option<&Record>, token: Token, progress: &[u8]) -> Set
 pub enum Removal {
     /// Swap it for nothing.
     Swap,
-    /// There is none.
+    /// There is none, or it is forgotten, which reads the same whether or not a sweep has come by.
     Absent,
 }
 
 /// Judges a removal. The caller holds the key's place, so no live claim has it (rule 19).
-pub fn remove(record: Option<&Record>) -> Removal {
-    if record.is_some() { Removal::Swap } else { Removal::Absent }
+pub fn remove(record: Option<&Record>, wall: WallTime) -> Removal {
+    if record.is_some_and(|record| !is_forgotten(record, wall)) { Removal::Swap } else { Removal::Absent }
 }
 
 /// What becomes of an entry of the retention index that is due, and of the record that it points to.

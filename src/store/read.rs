@@ -7,7 +7,6 @@ use super::outcome::Settled;
 use super::request::IntoKey;
 use super::{Inner, Seen, Store};
 use crate::backend::{Commit, Swap};
-use crate::clock::expired;
 use crate::error::{AdminError, Fault};
 use crate::key::Key;
 use crate::lease::{Admitted, Place};
@@ -32,7 +31,7 @@ impl Store {
     }
 
     /// Removes a settled, interrupted or abandoned key, so that its work can run again. When this returns, the
-    /// removal is durable. Tells whether there was one.
+    /// removal is durable. Tells whether there was one; one that is forgotten was not, and is left to the sweep.
     ///
     /// # Errors
     /// [`AdminError::InFlight`] if a live claim or an unsynced settle stands on the key; else as
@@ -40,11 +39,7 @@ impl Store {
     pub fn remove(&self, key: impl IntoKey) -> Result<bool, AdminError> {
         const DOING: &str = "removing";
         let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let removal = |record: Option<&Record>| match decide::remove(record) {
-            Removal::Swap => Some(None),
-            Removal::Absent => None,
-        };
-        self.0.change(DOING, &key, Purpose::Upkeep, removal)
+        self.0.change(DOING, &key, Purpose::Upkeep, self.0.removal())
     }
 
     /// Removes a key like [`remove`](Self::remove), also from a live claim, which is fenced: its holder's loss
@@ -57,7 +52,7 @@ impl Store {
         const DOING: &str = "removing by force";
         let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
         let live = self.0.table.holder(key.encoded()).is_some();
-        let removed = self.0.change(DOING, &key, Purpose::Force, |record| record.map(|_| None))?;
+        let removed = self.0.change(DOING, &key, Purpose::Force, self.0.removal())?;
         Ok(removed || live)
     }
 
@@ -186,7 +181,16 @@ impl Inner {
     }
 
     pub(super) fn is_forgotten(&self, record: &Record) -> bool {
-        record.forgotten_at().is_some_and(|end| expired(self.wall(), end))
+        decide::is_forgotten(record, self.wall())
+    }
+
+    /// What a removal makes of a record, for [`change`](Self::change): none.
+    pub(super) fn removal(&self) -> impl Fn(Option<&Record>) -> Option<Option<Record>> + use<> {
+        let wall = self.wall();
+        move |record| match decide::remove(record, wall) {
+            Removal::Swap => Some(None),
+            Removal::Absent => None,
+        }
     }
 
     /// Swaps a record that no live claim has for what `next` says, and tells once that is durable. `next` gives
