@@ -1,14 +1,20 @@
 //! What was found by trying to break it: each stays as a test of what must hold.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // threads that close, from outside
+#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)] // threads from outside
+
+#[path = "support/hooks.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod hooks;
 
 use claimdb::backend::Mem;
 use claimdb::{
-    Durability, EndedBy, LossCause, ManualClock, OnInterrupt, Outcome, Request, SettleError, Store, WallTime,
+    Claim, Durability, EndedBy, LiveClaims, LossCause, ManualClock, OnInterrupt, Outcome, Request,
+    Resolution, SettleError, Store, WallTime,
 };
+use hooks::{At, Hooked};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -200,5 +206,144 @@ fn a_release_of_a_lost_claim_says_so() {
         assert!(matches!(old.release(), Err(SettleError::Lost(_))), "P3 fenced: {durability:?}");
         assert!(matches!(store.claim(&request).unwrap(), Outcome::InFlight(_)), "the new one has it");
         new.release().unwrap();
+    }
+}
+
+#[test]
+fn a_release_that_lands_before_a_takeover_leaves_the_first_attempt() {
+    let (clock, hooked) = (ManualClock::new(), Hooked::new());
+    let store = Store::builder(hooked.clone()).clock(clock.clone()).open().unwrap();
+    let late = store.claim("k").unwrap().granted().unwrap();
+    clock.advance(30 * SEC);
+    let told = Arc::new(Mutex::new(None));
+    let release = {
+        let told = Arc::clone(&told);
+        move || *told.lock().unwrap() = Some(late.release())
+    };
+    // The one who takes over has taken the place and seen the pending record, and is about to swap it.
+    hooked.on(At::Commit, release);
+    let next = store.claim("k").unwrap().granted().unwrap();
+    let told = told.lock().unwrap().take().unwrap();
+    assert!(told.is_ok(), "nobody else was granted the key: {told:?}");
+    assert_eq!((next.attempt(), next.previous()), (1, None), "rule 14: a released key counts no attempts");
+}
+
+#[test]
+fn an_abandoned_record_that_was_swept_counts_no_attempt_whether_or_not_its_guard_is_alive() {
+    for alive in [true, false] {
+        let clock = ManualClock::new();
+        let builder = Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO);
+        let store = builder.open().unwrap();
+        let late = Some(store.claim("k").unwrap().granted().unwrap()).filter(|_| alive);
+        clock.advance(86_400 * SEC);
+        assert_eq!(store.sweep(10).unwrap().deleted, 1);
+        assert_eq!(store.claim("k").unwrap().granted().unwrap().attempt(), 1, "alive: {alive}");
+        drop(late);
+    }
+}
+
+/// What ends a claim, and what is to be told of it.
+type Ends = (&'static str, LossCause, fn(&Store, &ManualClock));
+
+#[test]
+fn the_cause_of_a_loss_is_the_true_one_whenever_it_is_asked() {
+    let ends: [Ends; 7] = [
+        ("removed by force", LossCause::Removed, |store, _| {
+            assert!(store.remove_by_force("k").unwrap());
+        }),
+        ("its scope was emptied", LossCause::Removed, |store, _| {
+            store.scope("").unwrap().empty(LiveClaims::Fence).unwrap();
+        }),
+        ("removed when over", LossCause::Removed, |store, clock| {
+            clock.advance(30 * SEC);
+            assert!(store.remove("k").unwrap());
+        }),
+        ("resolved", LossCause::Removed, |store, clock| {
+            clock.advance(30 * SEC);
+            let Outcome::Interrupted(case) = store.claim("k").unwrap() else { panic!("it is quarantined") };
+            assert!(store.resolve("k", case.token(), Resolution::released()).unwrap());
+        }),
+        ("taken over", LossCause::TakenOver, |store, clock| {
+            clock.advance(30 * SEC);
+            drop(store.claim("k").unwrap().granted().unwrap());
+        }),
+        ("closed", LossCause::Closed, |store, _| store.close().unwrap()),
+        ("its lease is over", LossCause::LeaseOver, |_, clock| clock.advance(30 * SEC)),
+    ];
+    for (name, cause, end) in ends {
+        for then in ["nothing", "claimed again", "closed"] {
+            let cause = match (cause, then) {
+                (LossCause::Closed, "claimed again") => continue,
+                (LossCause::LeaseOver, "claimed again") => LossCause::TakenOver,
+                (LossCause::LeaseOver, "closed") => LossCause::Closed,
+                (cause, _) => cause,
+            };
+            for durability in [Durability::Full, Durability::Result] {
+                // A claim in memory is never interrupted, and has no record that could be removed.
+                if durability == Durability::Result && ["resolved", "removed when over"].contains(&name) {
+                    continue;
+                }
+                let (store, clock) = world();
+                let request = Request::new("k").durability(durability);
+                let quarantined = request.clone().on_interrupt(OnInterrupt::Quarantine);
+                let request = if name == "resolved" { quarantined } else { request };
+                let claim = store.claim(request).unwrap().granted().unwrap();
+                end(&store, &clock);
+                match then {
+                    "claimed again" => drop(store.claim("k").unwrap().granted().unwrap()),
+                    "closed" => store.close().unwrap(),
+                    _ => {}
+                }
+                let told = claim.lost().cause();
+                assert_eq!(told, Some(cause), "OB-04: {name}, then {then}, {durability:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_holder_whose_key_is_being_taken_over_knows_that_its_lease_is_over() {
+    let (clock, hooked) = (ManualClock::new(), Hooked::new());
+    let store = Store::builder(hooked.clone()).clock(clock.clone()).open().unwrap();
+    let late: Claim = store.claim("k").unwrap().granted().unwrap();
+    clock.advance(30 * SEC);
+    let told = Arc::new(Mutex::new(None));
+    let ask = {
+        let (told, late) = (Arc::clone(&told), late);
+        move || *told.lock().unwrap() = Some((late.lost().cause(), late))
+    };
+    hooked.on(At::Commit, ask);
+    hooked.break_key(Some("k"));
+    store.claim("k").expect_err("its write fails, so nobody was granted the key");
+    hooked.break_key(None);
+    let (cause, late) = told.lock().unwrap().take().unwrap();
+    assert_eq!(cause, Some(LossCause::LeaseOver), "OB-04: nobody else was granted the key");
+    assert_eq!(late.lost().cause(), Some(LossCause::LeaseOver));
+    late.complete("late").unwrap();
+}
+
+#[test]
+fn what_is_forgotten_is_answered_as_absent_whether_or_not_it_was_swept() {
+    type Verb = (&'static str, fn(&Store) -> String);
+    let verbs: [Verb; 5] = [
+        ("remove", |store| format!("{:?}", store.remove("k"))),
+        ("remove by force", |store| format!("{:?}", store.remove_by_force("k"))),
+        ("empty its scope", |store| format!("{:?}", store.scope("").unwrap().empty(LiveClaims::Fence))),
+        ("list the scopes", |store| format!("{:?}", store.scopes())),
+        ("count", |store| format!("{:?}", store.scope("").unwrap().count())),
+    ];
+    for (name, verb) in verbs {
+        let [kept, swept, never] = [Some(false), Some(true), None].map(|sweep| {
+            let clock = ManualClock::new();
+            let builder = Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO);
+            let store = builder.open().unwrap();
+            if let Some(sweep) = sweep {
+                store.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+                clock.advance(86_400 * SEC);
+                assert!(!sweep || store.sweep(10).unwrap().deleted == 1);
+            }
+            verb(&store)
+        });
+        assert_eq!((&kept, &swept), (&never, &never), "P8: {name} depends on the sweep");
     }
 }

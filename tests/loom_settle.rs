@@ -8,7 +8,9 @@ mod support;
 mod models {
     use crate::support::{model, twin};
     use claimdb::backend::Mem;
-    use claimdb::{Break, Claim, Durability, ManualClock, Outcome, Request, Settled, Store, SyncBy};
+    use claimdb::{
+        Break, Claim, Durability, ManualClock, Outcome, Request, SettleError, Settled, Store, SyncBy,
+    };
     use loom::thread;
     use std::time::Duration;
 
@@ -77,6 +79,30 @@ mod models {
         assert_eq!(stored.as_deref(), Some(expected), "P3 fenced: the refused completion is stored");
     }
 
+    /// A holder whose lease is over releases while another takes over: if it is told that it did, the other is the
+    /// first attempt, else the next.
+    fn release_against_takeover(durability: Durability) {
+        let world = World::new(SyncBy::Caller);
+        let old = granted(&world.store, durability);
+        world.clock.advance(LEASE_OVER);
+        let releasing = thread::spawn(move || match old.release() {
+            Ok(()) => true,
+            Err(SettleError::Lost(_)) => false,
+            Err(error) => panic!("releasing: {error}"),
+        });
+        let taken = match claim(&world.store, durability) {
+            Outcome::Granted(claim) => Some(claim.attempt()),
+            Outcome::InFlight(_) => None,
+            other => panic!("a claimant was told {other:?}"),
+        };
+        let released = releasing.join().expect("the old holder panicked");
+        assert!(released || taken.is_some(), "P6 never stuck: both were refused");
+        if let Some(attempt) = taken {
+            let expected = if released { 1 } else { 2 };
+            assert_eq!(attempt, expected, "rule 18: released {released}, and the next is attempt {attempt}");
+        }
+    }
+
     /// Whoever is told of a completion finds it again after a power cut, at whatever moment that comes: the
     /// completer, a second claimant of a live or an expired lease, and a reader.
     fn told_survives(durability: Durability, expired: bool, sync_by: SyncBy, reader: bool) {
@@ -111,6 +137,18 @@ mod models {
     fn reclaim_against_late_completion_in_memory() {
         model("reclaim_against_late_completion_in_memory", Some(5), || {
             reclaim_against_late_completion(Durability::Result);
+        });
+    }
+
+    #[test]
+    fn release_against_takeover_durable() {
+        model("release_against_takeover_durable", Some(6), || release_against_takeover(Durability::Full));
+    }
+
+    #[test]
+    fn release_against_takeover_in_memory() {
+        model("release_against_takeover_in_memory", None, || {
+            release_against_takeover(Durability::Result);
         });
     }
 

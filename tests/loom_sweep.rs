@@ -91,6 +91,34 @@ mod models {
         assert_eq!(stored.is_some(), told, "P8 remembered: told {told}, stored {stored:?}");
     }
 
+    /// The entry of an older claim is swept while the key's next holder completes.
+    fn sweep_against_successor() {
+        let world = World::new();
+        drop(world.grant(Durability::Full));
+        world.clock.advance(RETENTION / 2);
+        let successor = world.grant(Durability::Full);
+        successor.renew(RETENTION).expect("nobody else has it");
+        world.clock.advance(RETENTION / 2);
+        let sweeping = world.sweeping();
+        let told = successor.complete("new");
+        assert!(told.is_ok(), "rule 21: a live claim was swept: {told:?}");
+        sweeping.join().expect("the sweeper panicked");
+        let stored = world.stored_and_then_swept();
+        assert_eq!(stored.as_deref(), Some("new"), "P8 remembered: a sweep took what was just completed");
+    }
+
+    /// What is forgotten is swept while a claim in memory that was granted over it comes to nothing.
+    fn sweep_against_drop() {
+        let world = World::new();
+        world.grant(Durability::Result).complete("old").expect("nobody else is here");
+        world.clock.advance(RETENTION);
+        let claim = world.grant(Durability::Result);
+        let sweeping = world.sweeping();
+        drop(claim);
+        sweeping.join().expect("the sweeper panicked");
+        assert_eq!(world.stored_and_then_swept(), None);
+    }
+
     /// What is forgotten is swept while the key's next result is stored by a claim in memory.
     fn sweep_against_next_completion() {
         let world = World::new();
@@ -118,6 +146,16 @@ mod models {
     #[test]
     fn sweep_against_next_completion_in_memory() {
         model("sweep_against_next_completion", Some(5), sweep_against_next_completion);
+    }
+
+    #[test]
+    fn sweep_of_an_older_claim() {
+        model("sweep_against_successor", Some(5), sweep_against_successor);
+    }
+
+    #[test]
+    fn sweep_under_a_claim_that_is_dropped() {
+        model("sweep_against_drop", Some(5), sweep_against_drop);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct Entry {
 pub(super) struct Held {
     pub(super) id: u64,
     pub(super) holder: Holder,
-    /// Raised when the place ends, if the holder asked for that.
+    /// Raised when the place ends; there from the grant on.
     pub(super) loss: Option<Arc<Loss>>,
     /// The expired claim whose place this is, until this one is granted the key or changes its record: if neither
     /// comes to pass, that claim has its place back, and may settle as before.
@@ -62,6 +62,12 @@ impl Entry {
 
     pub(super) fn has_place(&self, id: u64) -> bool {
         self.place.as_ref().is_some_and(|held| held.id == id)
+    }
+
+    /// The place with this id, also while another is on its way to the key and may yet give it back.
+    pub(super) fn held(&self, id: u64) -> Option<&Held> {
+        let held = self.place.as_ref()?;
+        if held.id == id { Some(held) } else { held.former.as_deref().filter(|former| former.id == id) }
     }
 }
 

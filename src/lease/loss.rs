@@ -4,14 +4,15 @@ use crate::sync::{Mutex, Signal};
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a claim is no longer its holder's.
+/// Why a claim is no longer its holder's. What ended it is told whenever it is asked for; that its lease ran out,
+/// once that was noticed or as long as nothing else has ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossCause {
     /// Its lease ran out. It may still settle, unless another is granted the key first.
     LeaseOver,
     /// Another was given the key after the lease had run out.
     TakenOver,
-    /// The record was removed or resolved after the lease had run out.
+    /// The key was removed by force, or removed or resolved after the lease had run out.
     Removed,
     /// The store was closed.
     Closed,

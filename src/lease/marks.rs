@@ -1,7 +1,9 @@
-//! Waiting for unsynced marks: what readers of plain values do.
+//! Asking for unsynced marks: what readers of plain values and the sweeper do.
 
 use super::table::{Refusal, Stamp, Table};
 use super::waiters::Waiting;
+use crate::protocol::Holder;
+use crate::token::Token;
 use std::sync::Arc;
 
 /// A key that has marks, and the stamp to wait for them with.
@@ -46,5 +48,18 @@ impl Table {
             found.extend(here.map(|(key, _)| (Arc::clone(key), Stamp(shard.next_id))));
         }
         Ok(found)
+    }
+
+    /// Whether the record of `key` may be about to be written under `token`, or swapped back to what it was: while a
+    /// place is being taken, and while a mark stands that has this token, or none because it is of a change by hand.
+    pub(crate) fn may_be_written(&self, key: &[u8], token: Token) -> Result<bool, Refusal> {
+        let shard = self.shard(key).lock();
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        let Some(entry) = shard.entries.get(key) else { return Ok(false) };
+        let taking = entry.place.as_ref().is_some_and(|held| held.holder.deadline.is_none());
+        let its_own = |(_, holder): &(_, Holder)| holder.token.is_none_or(|marked| marked == token);
+        Ok(taking || entry.marks.iter().any(its_own))
     }
 }

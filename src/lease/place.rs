@@ -4,7 +4,7 @@ use super::entry::Held;
 use super::loss::{Loss, LossCause};
 use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
-use crate::protocol::Holder;
+use crate::protocol::{Holder, Purpose};
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(crate) struct Place {
     name: PlaceName,
     /// Given back to the entry when this place ends without a grant.
     never_granted: Option<Token>,
+    /// From the grant on: tells why this ended, also once the table has forgotten it.
+    loss: Option<Arc<Loss>>,
 }
 
 /// Names a place without keeping it: it may end at any time.
@@ -28,7 +30,8 @@ pub(crate) struct PlaceName {
 impl Place {
     /// The place that `table` has just given out under `id`.
     pub(super) fn new(table: &Arc<Table>, key: &Arc<[u8]>, id: u64, never_granted: Option<Token>) -> Self {
-        Self { name: PlaceName { table: Arc::clone(table), key: Arc::clone(key), id }, never_granted }
+        let name = PlaceName { table: Arc::clone(table), key: Arc::clone(key), id };
+        Self { name, never_granted, loss: None }
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -38,6 +41,11 @@ impl Place {
     /// Its name, for those who look after it from elsewhere.
     pub(crate) fn name(&self) -> &PlaceName {
         &self.name
+    }
+
+    /// What is raised when this claim's place ends, whoever ends it.
+    pub(crate) fn loss(&self) -> Arc<Loss> {
+        self.loss.clone().unwrap_or_default() // nothing is told before the grant
     }
 
     /// The token of a pending record that was stored and never granted: taking it over costs no attempt.
@@ -52,12 +60,21 @@ impl Place {
     }
 
     /// Makes this the place of the claim with `token`, whose lease starts now (rule 15), and gives the time. The
-    /// clock is read for that and no more, so a pause before it costs nothing of the lease.
-    pub(crate) fn grant(&mut self, token: Token, attempt: u32, lease: Duration) -> Result<Moment, Refusal> {
+    /// clock is read for that and no more, so a pause before it costs nothing of the lease. `stored` says whether the
+    /// claim is.
+    pub(crate) fn grant(
+        &mut self,
+        token: Token,
+        attempt: u32,
+        stored: bool,
+        lease: Duration,
+    ) -> Result<Moment, Refusal> {
         let (mut lost, mut since) = (None, Moment::ORIGIN);
+        let loss = Arc::new(Loss::default());
         self.name.change(|held, now| {
+            held.loss = Some(Arc::clone(&loss));
             let (token, deadline) = (Some(token), Some(now.after(lease)));
-            held.holder = Holder { token, attempt, since: now, deadline, ..held.holder };
+            held.holder = Holder { token, attempt, stored, since: now, deadline, ..held.holder };
             lost = held.forget_former();
             since = now;
             Ok(())
@@ -66,6 +83,7 @@ impl Place {
             loss.raise(LossCause::TakenOver);
         }
         self.never_granted = None;
+        self.loss = Some(loss);
         Ok(since)
     }
 
@@ -103,26 +121,10 @@ impl PlaceName {
         Ok(deadline)
     }
 
-    /// What is raised when the place ends, whoever ends it.
-    pub(crate) fn loss(&self) -> Result<Arc<Loss>, Refusal> {
-        let mut loss = None;
-        self.change(|held, _| {
-            loss = Some(Arc::clone(held.loss.get_or_insert_default()));
-            Ok(())
-        })?;
-        loss.ok_or(Refusal::Closed)
-    }
-
-    /// When the lease ends, or why it has.
-    pub(crate) fn deadline(&self) -> Result<Option<Moment>, Refusal> {
+    /// When the lease ends or has ended, while nobody else was granted the key.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
         let shard = self.table.shard(&self.key).lock();
-        if shard.closed {
-            return Err(Refusal::Closed);
-        }
-        match shard.entries.get(&self.key).and_then(|entry| entry.place.as_ref()) {
-            Some(held) if held.id == self.id => Ok(held.holder.deadline),
-            other => Err(Refusal::Lost { by: other.and_then(|held| held.holder.token) }),
-        }
+        shard.entries.get(&self.key)?.held(self.id)?.holder.deadline
     }
 
     fn change(&self, change: impl FnOnce(&mut Held, Moment) -> Result<(), Refusal>) -> Result<(), Refusal> {
@@ -158,32 +160,34 @@ impl Place {
 
     fn leave(&self) -> Result<(), Refusal> {
         let PlaceName { table, key, id } = &self.name;
-        let (held, front) = {
+        let (held, front, ended) = {
             let mut shard = table.shard(key).lock();
             if shard.closed {
                 return Err(Refusal::Closed);
             }
             let Some(entry) = shard.entries.get_mut(key) else { return Err(Refusal::Lost { by: None }) };
             let Some(current) = &mut entry.place else { return Err(Refusal::Lost { by: None }) };
-            let (held, front) = if current.id == *id {
+            let (held, front, ended) = if current.id == *id {
                 let mut held = entry.place.take();
                 entry.place = held.as_mut().and_then(|held| held.former.take()).map(|former| *former);
                 entry.never_granted = self.never_granted;
-                (held, entry.waiters.front())
+                (held, entry.waiters.front(), Ok(()))
             } else {
-                // Another is on its way to the key, and was to give the place back.
+                // Another is on its way to the key, and was to give the place back. If it is a claim, it goes by this
+                // one as the attempt before (rule 11).
+                let lost = Refusal::Lost { by: current.holder.token };
+                let claimed = matches!(current.holder.purpose, Purpose::Work(_));
                 let former = current.former.take_if(|former| former.id == *id).map(|former| *former);
-                let by = current.holder.token;
-                (Some(former.ok_or(Refusal::Lost { by })?), None)
+                (Some(former.ok_or(lost)?), None, if claimed { Err(lost) } else { Ok(()) })
             };
             shard.tidy(key);
-            (held, front)
+            (held, front, ended)
         };
         if let Some(loss) = held.and_then(|held| held.loss) {
             loss.raise(LossCause::Ended);
         }
         raise(front);
-        Ok(())
+        ended
     }
 }
 

@@ -132,7 +132,8 @@ impl Table {
         };
         let admitted = match admission {
             Admission::Free { ended } => {
-                let holder = Holder { token: None, attempt: 0, purpose, since: now, deadline: None };
+                let holder =
+                    Holder { token: None, attempt: 0, stored: false, purpose, since: now, deadline: None };
                 let former = entry.place.take().map(|former| Box::new(Held { former: None, ..former }));
                 let mut held = Held { id, holder, loss: None, former };
                 if purpose == Purpose::Force {

@@ -108,7 +108,7 @@ pub fn check_token(record: &Record, ceiling: Token) -> Result<(), Damage> {
 pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> {
     let Some(record) = record else { return Ok(first_attempt(None, ask)) };
     check_token(record, ask.opening.ceiling)?;
-    if record.forgotten_at().is_some_and(|end| expired(ask.wall, end)) {
+    if is_forgotten(record, ask.wall) {
         return Ok(first_attempt(Some(record.token), ask));
     }
     if record.fingerprint != ask.fingerprint {
@@ -121,10 +121,16 @@ pub fn claim(record: Option<&Record>, ask: &Ask<'_>) -> Result<Verdict, Damage> 
     })
 }
 
+/// Whether the record's retention is over. It reads as absent then.
+#[must_use]
+pub fn is_forgotten(record: &Record, wall: WallTime) -> bool {
+    record.forgotten_at().is_some_and(|end| expired(wall, end))
+}
+
 fn first_attempt(above: Option<Token>, ask: &Ask<'_>) -> Verdict {
     // A claim in memory whose lease ran out leaves no record; its place is what is known of it. One for other work
-    // says nothing about this.
-    let ended = ask.ended.filter(|holder| holder.purpose == Purpose::Work(ask.fingerprint));
+    // says nothing about this. One that was stored and has no record was released, removed or forgotten.
+    let ended = ask.ended.filter(|holder| holder.purpose == Purpose::Work(ask.fingerprint) && !holder.stored);
     let ended = ended.and_then(|holder| holder.token.map(|token| (holder.attempt, token)));
     let previous = ended.map(|(_, token)| Previous { token, ended_by: EndedBy::LeaseOver });
     Verdict::Grant(Grant {
@@ -275,13 +281,13 @@ pub fn checkpoint(record: Option<&Record>, token: Token, progress: &[u8]) -> Set
 pub enum Removal {
     /// Swap it for nothing.
     Swap,
-    /// There is none.
+    /// There is none, or it is forgotten, which reads the same whether or not a sweep has come by.
     Absent,
 }
 
 /// Judges a removal. The caller holds the key's place, so no live claim has it (rule 19).
-pub fn remove(record: Option<&Record>) -> Removal {
-    if record.is_some() { Removal::Swap } else { Removal::Absent }
+pub fn remove(record: Option<&Record>, wall: WallTime) -> Removal {
+    if record.is_some_and(|record| !is_forgotten(record, wall)) { Removal::Swap } else { Removal::Absent }
 }
 
 /// What becomes of an entry of the retention index that is due, and of the record that it points to.
@@ -296,19 +302,26 @@ pub enum Sweeping {
     Stale,
 }
 
-/// Judges the record that an entry with `token` points to. No live claim has the key.
-pub fn sweep(record: Option<&Record>, token: Token, wall: WallTime) -> Sweeping {
+/// Judges the record that an entry with `token` points to. `busy_until` says until when a claim has the key, if one
+/// does: what it may have been granted over is not swept under it.
+pub fn sweep(
+    record: Option<&Record>,
+    token: Token,
+    wall: WallTime,
+    busy_until: Option<WallTime>,
+) -> Sweeping {
     let record = record.filter(|record| record.token == token);
+    let Some(end) = record.and_then(Record::kept_until) else { return Sweeping::Stale };
+    if let Some(busy) = busy_until {
+        return Sweeping::Later(end.max(busy));
+    }
     // Whoever asks for it is to be told that it was interrupted, so it is not forgotten before somebody did.
     let untold =
         |record: &&Record| matches!(record.state, State::Pending { .. }) && is_last(record, &record.terms);
-    match record.and_then(Record::kept_until) {
-        Some(end) if expired(wall, end) => match record.filter(untold) {
-            Some(record) => Sweeping::Later(wall.after(record.terms.retention)),
-            None => Sweeping::Delete,
-        },
-        Some(end) => Sweeping::Later(end),
-        None => Sweeping::Stale,
+    match record.filter(untold) {
+        _ if !expired(wall, end) => Sweeping::Later(end),
+        Some(record) => Sweeping::Later(wall.after(record.terms.retention)),
+        None => Sweeping::Delete,
     }
 }
 

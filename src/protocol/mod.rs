@@ -37,6 +37,8 @@ pub struct Holder {
     pub token: Option<Token>,
     /// Which attempt it is; 0 while it is only taking the key.
     pub attempt: u32,
+    /// Whether its claim is stored, so that the record tells what became of it.
+    pub stored: bool,
     /// What it is there for.
     pub purpose: Purpose,
     /// When it took the key.

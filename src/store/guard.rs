@@ -56,6 +56,7 @@ impl Claim {
         Holder {
             token: Some(self.record.token),
             attempt: self.record.attempt,
+            stored: self.stored.is_some(),
             purpose: Purpose::Work(self.record.fingerprint),
             since: self.since,
             deadline: None,
@@ -87,7 +88,7 @@ impl Claim {
     /// The rest of the lease; zero once it has run out or the claim was lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let deadline = self.place.as_ref().and_then(|place| place.name().deadline().ok()).flatten();
+        let deadline = self.place.as_ref().and_then(|place| place.name().deadline());
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
     }
 
@@ -130,7 +131,7 @@ impl Claim {
     /// Tells when this claim stops being its holder's: its lease runs out, another is given the key, the store is
     /// closed. Cheap to clone; threads can ask it and tasks can await it.
     pub fn lost(&self) -> LossSignal {
-        LossSignal::of(&self.store, self.place.as_ref().map(Place::name))
+        LossSignal::of(&self.store, self.place.as_ref())
     }
 }
 

@@ -11,19 +11,22 @@
 //! - A settle of an interrupted record, by its holder or by hand: the sweeper may have dropped the entry meanwhile.
 //! - The settle of a pending record writes none: the claim's is there, with the same token, and comes due no later.
 //!
-//! When the sweeper may drop an entry, always after it looked at memory and found neither a mark, nor a live claim,
-//! nor a place that is being taken, and read the record *after* that look:
+//! When the sweeper may drop an entry, always after it looked at memory and found neither a mark of the entry's token
+//! or of none, nor a place that is being taken, and read the record *after* that look:
 //!
-//! - The record under the entry's token is due: it is deleted by swap first. If the swap is refused, the entry stays.
-//! - It ends later: another entry is put there first, with the same commit.
-//! - There is none, or another's: nobody will store one under this token. A claim's commit is under way only while its
-//!   place is being taken, a settle's only while its mark stands; both returned before the look, so the read
-//!   saw them. A settle that begins after the look reads the clock after it, and so writes an entry that ends later
-//!   than this one, which is due.
+//! - The record under the entry's token is due, and nobody has the key: it is deleted by swap first. If the swap is
+//!   refused, the entry stays.
+//! - It ends later, or a claim has the key: another entry is put there first, with the same commit.
+//! - There is none, or another's, whoever has the key: nobody will store one under this token. A claim's commit is
+//!   under way, or may yet be swapped back, only while its place is being taken; a settle's is under way only while
+//!   its mark stands, which has its token, or none if it is by hand. All had returned before the look, so the read saw
+//!   them. A settle that begins after the look reads the clock after it, and so writes an entry that ends later than
+//!   this one, which is due.
 //! - It is interrupted: as before, for the settle that may come.
 //!
-//! So no record is left without an entry, and each entry goes away or moves on when its time has come. A power cut
-//! loses a tail of what was written and not synced, which keeps the order of entry and record on both sides.
+//! So no record is left without an entry, and each entry goes away or moves on when its time has come, also while its
+//! key goes from one claim to the next without a pause. A power cut loses a tail of what was written and not synced,
+//! which keeps the order of entry and record on both sides.
 
 use super::Inner;
 use super::caller::{Caller, on_this_thread};
@@ -159,7 +162,7 @@ impl Inner {
         let Ok(record) = bytes.as_deref().map(Record::decode).transpose() else { return Ok(false) };
         // An entry that is not due may be that of a settle to come, if the record is still its token's.
         let moved_on = record.as_ref().is_none_or(|record| record.token != token);
-        Ok(moved_on && decide::sweep(record.as_ref(), token, self.wall()) == Sweeping::Stale)
+        Ok(moved_on && decide::sweep(record.as_ref(), token, self.wall(), None) == Sweeping::Stale)
     }
 }
 

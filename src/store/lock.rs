@@ -85,7 +85,7 @@ impl Inner {
 
     fn locked(self: &Arc<Self>, key: &Key, mut place: Place) -> Result<Lock, Fault> {
         let token = self.draw_token()?;
-        place.grant(token, 1, self.settings.terms.lease).map_err(|_| Fault::Closed)?;
+        place.grant(token, 1, false, self.settings.terms.lease).map_err(|_| Fault::Closed)?;
         Ok(Lock { store: Arc::clone(self), key: key.clone(), token, place })
     }
 }
@@ -109,7 +109,7 @@ impl Lock {
     /// The rest of the lease; zero once it has run out or another has the lock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let deadline = self.place.name().deadline().ok().flatten();
+        let deadline = self.place.name().deadline();
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
     }
 

@@ -8,7 +8,6 @@ use super::outcome::Settled;
 use super::request::IntoKey;
 use super::{Inner, Seen, Store};
 use crate::backend::{Commit, Swap};
-use crate::clock::expired;
 use crate::error::{AdminError, Fault};
 use crate::key::{Key, KeyError};
 use crate::lease::{Admitted, Place};
@@ -33,7 +32,7 @@ impl Store {
     }
 
     /// Removes a settled, interrupted or abandoned key, so that its work can run again. When this returns, the
-    /// removal is durable. Tells whether there was one.
+    /// removal is durable. Tells whether there was one; one that is forgotten was not, and is left to the sweep.
     ///
     /// # Errors
     /// [`AdminError::InFlight`] if a live claim or an unsynced settle stands on the key; else as
@@ -167,7 +166,16 @@ impl Inner {
     }
 
     pub(super) fn is_forgotten(&self, record: &Record) -> bool {
-        record.forgotten_at().is_some_and(|end| expired(self.wall(), end))
+        decide::is_forgotten(record, self.wall())
+    }
+
+    /// What a removal makes of a record, for [`change`](Self::change): none.
+    pub(super) fn removal(&self) -> impl Fn(Option<&Record>) -> Option<Option<Record>> + use<> {
+        let wall = self.wall();
+        move |record| match decide::remove(record, wall) {
+            Removal::Swap => Some(None),
+            Removal::Absent => None,
+        }
     }
 
     pub(super) async fn remove(
@@ -177,10 +185,7 @@ impl Inner {
     ) -> Result<bool, AdminError> {
         const DOING: &str = "removing";
         let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let removed = self.change(DOING, &key, Purpose::Upkeep, |record| match decide::remove(record) {
-            Removal::Swap => Some(None),
-            Removal::Absent => None,
-        });
+        let removed = self.change(DOING, &key, Purpose::Upkeep, self.removal());
         self.changed(caller, DOING, &key, removed?).await
     }
 
@@ -192,7 +197,7 @@ impl Inner {
         const DOING: &str = "removing by force";
         let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
         let live = self.table.holder(key.encoded()).is_some();
-        let removed = self.change(DOING, &key, Purpose::Force, |record| record.map(|_| None));
+        let removed = self.change(DOING, &key, Purpose::Force, self.removal());
         Ok(self.changed(caller, DOING, &key, removed?).await? || live)
     }
 

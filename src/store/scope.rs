@@ -8,7 +8,7 @@ use super::{Claim, Outcome, Run, RunError, Settled, Store};
 use crate::error::{AdminError, ClaimError};
 use crate::key::{Key, KeyError, MAX_NAME};
 use crate::protocol::Purpose;
-use crate::record::{Durability, OnInterrupt, State};
+use crate::record::{Durability, OnInterrupt, Record, State};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -73,7 +73,7 @@ impl Store {
     }
 
     /// The names of all scopes that have stored keys, in the order of their encoding: by length, then bytewise.
-    /// Costs one look-up for each.
+    /// Costs one look-up for each, and for each key that is forgotten and was not swept yet.
     ///
     /// # Errors
     /// [`AdminError`] if storage failed.
@@ -84,7 +84,11 @@ impl Store {
         let (mut scopes, mut after): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
         loop {
             let mut found = None;
-            let scanned = engine.scan(&Key::all_claims(), after.as_deref(), &mut |key, _| {
+            let scanned = engine.scan(&Key::all_claims(), after.as_deref(), &mut |key, bytes| {
+                // What cannot be read is there all the same.
+                if Record::decode(bytes).is_ok_and(|record| self.0.is_forgotten(&record)) {
+                    return ControlFlow::Continue(());
+                }
                 found = Key::decode(key);
                 ControlFlow::Break(())
             });
@@ -219,8 +223,8 @@ impl Scope {
         Ok(count)
     }
 
-    /// Removes all keys that are stored when it comes to them, and gives their number. When this returns, that is
-    /// durable. A key that is claimed while this runs may be removed or not; with [`LiveClaims::Refuse`] such a
+    /// Removes all keys that are stored when it comes to them, and gives their number; what is forgotten is left to the
+    /// sweep. When this returns, that is durable. A key that is claimed while this runs may be removed or not; with [`LiveClaims::Refuse`] such a
     /// claim is never fenced, and ends this with an error.
     ///
     /// # Errors
@@ -258,8 +262,7 @@ impl Scope {
         };
         let (mut removed, mut marks, mut ended) = (0, Vec::new(), Ok(()));
         for key in keys {
-            let change = |record: Option<&crate::record::Record>| record.map(|_| None);
-            match key.and_then(|key| inner.change(DOING, &key, purpose, change)) {
+            match key.and_then(|key| inner.change(DOING, &key, purpose, inner.removal())) {
                 Ok(marked) => {
                     removed += u64::from(marked.is_some());
                     marks.extend(marked);

@@ -226,16 +226,22 @@ impl Sweeper {
         };
         // Memory first, then the record: see the module `index`.
         let looked = self.table.look(key.encoded(), Purpose::Upkeep).map_err(|_| Fault::Closed)?;
-        let engine = self.engine.get()?;
-        if let Admission::InFlight(holder) = looked.0 {
+        let in_flight = match looked.0 {
+            Admission::InFlight(holder) => Some(holder.deadline),
+            Admission::Free { .. } | Admission::Mismatched => None,
+        };
+        if in_flight == Some(None)
+            && self.table.may_be_written(key.encoded(), token).map_err(|_| Fault::Closed)?
+        {
             swept.kept += 1;
-            // A live claim is never swept, however long it has been renewed: look again when its lease is over.
-            if let Some(deadline) = holder.deadline {
-                let rest = deadline.since(self.clock.now()).max(Duration::from_millis(1));
-                index::drop_entry(&*engine, stored, Some(index::entry(wall.after(rest), token, &key)))?;
-            }
             return Ok(());
         }
+        // A live claim is never swept, however long it has been renewed: look again when its lease is over.
+        let busy_until = in_flight.map(|deadline| {
+            let over = self.retention.at(deadline.unwrap_or_else(|| self.clock.now()));
+            over.max(wall.after(Duration::from_millis(1)))
+        });
+        let engine = self.engine.get()?;
         let bytes = engine.read(key.encoded())?;
         let Ok(record) = self.decode(bytes.as_deref()) else {
             // Damage is told to whoever asks for the key, and left as it is.
@@ -243,7 +249,7 @@ impl Sweeper {
             swept.kept += 1;
             return Ok(());
         };
-        match decide::sweep(record.as_ref(), token, wall) {
+        match decide::sweep(record.as_ref(), token, wall, busy_until) {
             Sweeping::Stale => {
                 index::drop_entry(&*engine, stored, None)?;
                 swept.dropped += 1;

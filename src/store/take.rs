@@ -231,7 +231,8 @@ impl Inner {
         record: Record,
         stored: Option<Vec<u8>>,
     ) -> Result<Outcome, Fault> {
-        let granted = place.grant(record.token, record.attempt, request.terms.lease);
+        let (token, attempt, lease) = (record.token, record.attempt, request.terms.lease);
+        let granted = place.grant(token, attempt, stored.is_some(), lease);
         let since = granted.map_err(|_| Fault::Closed)?;
         self.counters.granted.add(1);
         if matches!(record.state, State::Pending { previous: Some(_), .. }) {
@@ -252,6 +253,6 @@ impl Inner {
     /// What memory says of a write that is no claim's own.
     pub(super) fn upkeep(&self) -> Holder {
         let since = self.clock.now();
-        Holder { token: None, attempt: 0, purpose: Purpose::Upkeep, since, deadline: None }
+        Holder { token: None, attempt: 0, stored: false, purpose: Purpose::Upkeep, since, deadline: None }
     }
 }

@@ -3,7 +3,7 @@
 use super::Inner;
 use crate::clock::Moment;
 use crate::clock::expired;
-use crate::lease::{Loss, LossCause, PlaceName, Refusal};
+use crate::lease::{Loss, LossCause, Place, PlaceName, Refusal};
 use crate::sync::{Mutex, Raised, Signal};
 use crate::timer::{Alarm, Timer};
 use std::future::Future;
@@ -69,28 +69,22 @@ struct Watch {
 }
 
 impl LossSignal {
-    pub(super) fn of(store: &Inner, place: Option<&PlaceName>) -> Self {
-        let over = |cause| {
+    pub(super) fn of(store: &Inner, place: Option<&Place>) -> Self {
+        let Some(place) = place else {
             let loss = Arc::new(Loss::default());
-            loss.raise(cause);
-            Self(Arc::new(Watch { loss, place: None, alarm: Mutex::default() }))
+            loss.raise(LossCause::Ended);
+            return Self(Arc::new(Watch { loss, place: None, alarm: Mutex::default() }));
         };
-        let Some(place) = place else { return over(LossCause::Ended) };
-        match place.loss() {
-            Ok(loss) => {
-                let place = Some((store.timer.clone(), Arc::clone(&store.clock), place.clone()));
-                let watch = Arc::new(Watch { loss, place, alarm: Mutex::default() });
-                watch.look();
-                let this = Arc::downgrade(&watch);
-                watch.loss.watch(move || {
-                    let watch = Weak::upgrade(&this);
-                    watch.as_ref().inspect(|watch| watch.look()).is_some()
-                });
-                Self(watch)
-            }
-            Err(Refusal::Closed) => over(LossCause::Closed),
-            Err(Refusal::Lost { .. } | Refusal::Expired) => over(LossCause::TakenOver),
-        }
+        let watched = Some((store.timer.clone(), Arc::clone(&store.clock), place.name().clone()));
+        let loss = place.loss();
+        let watch = Arc::new(Watch { loss, place: watched, alarm: Mutex::default() });
+        watch.look();
+        let this = Arc::downgrade(&watch);
+        watch.loss.watch(move || {
+            let watch = Weak::upgrade(&this);
+            watch.as_ref().inspect(|watch| watch.look()).is_some()
+        });
+        Self(watch)
     }
 
     /// Why the claim is no longer its holder's; `None` while it is.
@@ -118,7 +112,7 @@ impl Watch {
     /// When the lease will be over; raises the signal if it is.
     fn deadline(&self) -> Option<Moment> {
         let (_, clock, place) = self.place.as_ref()?;
-        let deadline = place.deadline().ok().flatten()?;
+        let deadline = place.deadline()?;
         if expired(clock.now(), deadline) {
             self.loss.raise(LossCause::LeaseOver);
             return None;
