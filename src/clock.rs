@@ -137,7 +137,8 @@ impl Clock for SystemClock {
 
 /// A clock that moves only when told to: for tests and models.
 ///
-/// Clones share one time.
+/// Clones share one time. Every wait of a store goes by its clock, so one that waits for a place that is open
+/// ([`Builder::lock_wait`](crate::Builder::lock_wait)) or a sync that hangs waits until somebody moves the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<Mutex<Manual>>);
 

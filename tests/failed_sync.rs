@@ -7,10 +7,10 @@
 mod faults;
 
 use claimdb::{
-    AdminError, Claim, ClaimError, Durability, Fault as Cause, ManualClock, OnInterrupt, Outcome, Request,
-    RetryCause, SettleError, Settled, Store,
+    AdminError, AllClaimed, Claim, ClaimError, Durability, Fault as Cause, ManualClock, OnInterrupt, Outcome,
+    Request, RetryCause, SettleError, Settled, Store, SyncBy,
 };
-use faults::{Faulty, Syncs};
+use faults::{Fault, Faulty, Syncs};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -226,4 +226,40 @@ fn a_key_that_was_never_granted_can_be_removed_and_leaves_nothing_in_memory() {
     faulty.syncs(Syncs::Work);
     assert!(store.remove("k").unwrap());
     assert_eq!(store.stats().entries, 0);
+}
+
+/// Where callers sync, a settle whose caller is gone has nobody to sync it but those who find it.
+#[test]
+fn whoever_finds_a_settle_that_nobody_waits_for_syncs_it() {
+    type Find = fn(&Store) -> bool;
+    let finds: [(&str, Find); 6] = [
+        ("claim", |store| matches!(store.claim("k").unwrap(), Outcome::Settled(_))),
+        ("claim that waits", |store| {
+            matches!(
+                store.claim(Request::new("k").wait(Duration::from_secs(1))).unwrap(),
+                Outcome::Settled(_)
+            )
+        }),
+        ("claim_many", |store| matches!(store.claim_many(["k"])[0], Ok(Outcome::Settled(_)))),
+        ("claim_all", |store| {
+            let told = store.claim_all([Request::new("k").wait(Duration::from_secs(1))]).unwrap();
+            matches!(told, AllClaimed::Refused { outcome: Outcome::Settled(_), .. })
+        }),
+        ("get", |store| store.get("k").unwrap().is_some()),
+        ("remove", |store| store.remove("k").unwrap()),
+    ];
+    for (what, find) in finds {
+        let faulty = Faulty::new();
+        let store =
+            Store::builder(faulty.clone()).sync_by(SyncBy::Caller).clock(ManualClock::new()).open().unwrap();
+        let claim = store.claim(Request::new("k").durability(Durability::Result)).unwrap().granted().unwrap();
+        // The commit lands and errs, and so does the look that follows.
+        faulty.arm(0, 2, Fault::FailAfter);
+        let settled = claim.complete("done");
+        let fired = faulty.disarm();
+        assert_eq!(fired, ["commit", "read"], "{what}");
+        drop(settled);
+        assert!(find(&store), "rule 3: {what}: the settle was left without a sync");
+        assert_eq!(store.stats().entries, 0, "{what}");
+    }
 }

@@ -12,6 +12,8 @@
 //! # Locking
 //! One mutex, held for bookkeeping alone: never across a sync, a cleared mark or a raised signal.
 
+mod wait;
+
 use crate::backend::Engine;
 use crate::clock::{Clock, Moment, expired};
 use crate::error::{Fault, Poisoned, StorageError};
@@ -182,6 +184,15 @@ impl<M: Send + 'static> GroupCommit<M> {
         self.ended.notify();
     }
 
+    /// Where callers sync, a ticket that covers writes for which nobody waits any more: whoever finds one of their
+    /// marks has to sync them, or the marks would stand for ever (rule 3). A thread needs no help.
+    pub(crate) fn abandoned(&self) -> Option<Ticket> {
+        let state = self.state.lock();
+        let stand = state.issued > state.synced && state.running_since.is_none() && state.waiting.is_empty();
+        let may = self.sync_by == SyncBy::Caller && state.poisoned.is_none() && !state.closed;
+        (stand && may).then_some(Ticket(state.issued))
+    }
+
     /// Waits until a sync has covered `ticket`, for `limit` at most.
     pub(crate) fn wait(&self, ticket: Ticket, limit: Duration) -> Result<(), Fault> {
         let waiting = self.waiting(ticket, limit);
@@ -189,7 +200,8 @@ impl<M: Send + 'static> GroupCommit<M> {
             if let Some(covered) = waiting.look() {
                 return covered;
             }
-            self.clock.wait(&waiting.signal, waiting.deadline);
+            let (signal, deadline) = waiting.signal();
+            self.clock.wait(signal, deadline);
         }
     }
 
@@ -200,13 +212,6 @@ impl<M: Send + 'static> GroupCommit<M> {
             SyncBy::Thread => Ok(None),
             SyncBy::Caller => self.ticket(None).map(Some),
         }
-    }
-
-    /// A wait for a sync that covers `ticket`, for a thread or a task to go through. Dropping it waits no more.
-    pub(crate) fn waiting(&self, ticket: Ticket, limit: Duration) -> SyncWait<'_, M> {
-        let start = self.clock.now();
-        let (deadline, signal) = (start.after(limit), Arc::new(Signal::new()));
-        SyncWait { commit: self, ticket, start, deadline, signal }
     }
 
     /// Syncs once and releases whom that covers. One at a time.
@@ -324,60 +329,6 @@ impl<M: Send + 'static> GroupCommit<M> {
 fn release(released: VecDeque<(u64, Arc<Signal>)>) {
     for (_, signal) in released {
         signal.notify();
-    }
-}
-
-/// Somebody who waits for a sync.
-pub(crate) struct SyncWait<'a, M: Send + 'static> {
-    commit: &'a GroupCommit<M>,
-    ticket: Ticket,
-    start: Moment,
-    deadline: Moment,
-    signal: Arc<Signal>,
-}
-
-impl<M: Send + 'static> SyncWait<'_, M> {
-    /// What to wait for, until the deadline at most, before looking again.
-    pub(crate) fn signal(&self) -> (&Arc<Signal>, Moment) {
-        (&self.signal, self.deadline)
-    }
-
-    /// Whether the wait is over, and how. With callers as syncers this may be the one who syncs.
-    pub(crate) fn look(&self) -> Option<Result<(), Fault>> {
-        loop {
-            let now = self.commit.clock.now();
-            let mut state = self.commit.state.lock();
-            if state.synced >= self.ticket.0 {
-                return Some(Ok(()));
-            }
-            if let Some(poisoned) = &state.poisoned {
-                return Some(Err(poisoned.clone().into()));
-            }
-            if state.closed {
-                return Some(Err(Fault::Closed));
-            }
-            if self.commit.sync_by == SyncBy::Caller && state.running_since.is_none() {
-                state.running_since = Some(now);
-                drop(state);
-                self.commit.sync_once();
-                continue;
-            }
-            if expired(now, self.deadline) {
-                let running = state.running_since.map_or(Duration::ZERO, |since| now.since(since));
-                return Some(Err(Fault::SyncPending { waited: now.since(self.start), running }));
-            }
-            if !state.waiting.iter().any(|(_, waiting)| Arc::ptr_eq(waiting, &self.signal)) {
-                state.waiting.push_back((self.ticket.0, Arc::clone(&self.signal)));
-            }
-            return None;
-        }
-    }
-}
-
-impl<M: Send + 'static> Drop for SyncWait<'_, M> {
-    fn drop(&mut self) {
-        // Ordinarily the sync that covered it has taken it out.
-        self.commit.state.lock().waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, &self.signal));
     }
 }
 

@@ -242,6 +242,9 @@ impl Inner {
                 Queued::Waits { look_again } => look_again,
             };
             self.check_writable()?;
+            if self.sync_abandoned(&request.key)? {
+                continue;
+            }
             if expired(self.clock.now(), deadline) {
                 return Ok(());
             }

@@ -129,6 +129,7 @@ impl Inner {
         match admission {
             Admission::Free { .. } => {}
             Admission::Mismatched => return Ok(self.mismatched(key)),
+            Admission::InFlight(_) if self.sync_abandoned(key)? => return Ok(Step::Again),
             Admission::InFlight(holder) if waiting.is_none() => {
                 self.is_unsynced(key)?;
                 return Ok(Step::InFlight(holder, None));

@@ -238,8 +238,19 @@ impl Inner {
         Ok(Some(Seen { bytes, record }))
     }
 
+    /// Syncs a write on the key that nobody else will sync: where callers sync, its writer may be gone. Tells whether
+    /// there was one.
+    fn sync_abandoned(&self, key: &Key) -> Result<bool, Fault> {
+        if !self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)? {
+            return Ok(false);
+        }
+        let Some(ticket) = self.commit.abandoned() else { return Ok(false) };
+        self.commit.wait(ticket, self.limit()).map(|()| true)
+    }
+
     /// Whether a settling write stands on the key that no finished sync covers; an error if none ever will.
     fn is_unsynced(&self, key: &Key) -> Result<bool, Fault> {
+        self.sync_abandoned(key)?;
         let unsynced = self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)?;
         if unsynced && let Some(poisoned) = self.commit.poisoned() {
             return Err(poisoned.into());

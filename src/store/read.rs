@@ -257,6 +257,9 @@ impl Inner {
         let place = match self.table.admit(key.encoded(), purpose, None, None) {
             Admitted::Place { place, .. } => place,
             Admitted::InFlight { .. } | Admitted::Mismatched => {
+                if self.sync_abandoned(key).map_err(failed(doing, key))? {
+                    return self.change(doing, key, purpose, next);
+                }
                 self.is_unsynced(key).map_err(failed(doing, key))?;
                 return Err(AdminError::InFlight { doing, key: key.label() });
             }

@@ -57,8 +57,9 @@ impl Store {
     /// Deletes records whose retention is over, looking at `limit` entries of the retention index at most. Goes on
     /// where the last sweep stopped, so calling it until there is no `more` looks at everything that is due once.
     ///
-    /// The store does this by itself, see [`Builder::sweep_every`](super::Builder::sweep_every). It frees space and
-    /// nothing else: records that are forgotten read as absent whether or not they are still stored. Deletions are
+    /// The store does this by itself, see [`Builder::sweep_every`](super::Builder::sweep_every). It frees space;
+    /// settled records that are forgotten read as absent whether or not they are still stored. A pending record is
+    /// forgotten by being swept: the next claim of its key is told that it is the first attempt. Deletions are
     /// made durable by the next sync.
     ///
     /// # Errors

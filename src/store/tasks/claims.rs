@@ -24,7 +24,10 @@ impl Store {
     /// it into sled's buffer. Once in half a million claims a poll also waits for one sync, to raise the ceiling of
     /// tokens. With [`SyncBy::Caller`](crate::SyncBy::Caller) all syncs run in `poll`.
     ///
-    /// Dropping the future at any point leaves nothing behind.
+    /// Dropping the future at any point leaves nothing behind. Keeping it without polling it does: once it stands first
+    /// among the waiters, those behind it wait for its poll, until their own deadlines at most.
+    ///
+    /// The request's [wait](Request::wait) begins at the first poll.
     ///
     /// That it is nested in [`run`](Store::run) is found at its first poll, if the thread that polls it is doing the
     /// work of that key then. Whoever polls it first elsewhere, and blocks the work on it, waits for it in vain, until
