@@ -157,12 +157,12 @@ pub enum ExpiredLease {
         /// Stands for the key.
         key: KeyLabel,
     },
-    /// Another has taken the key.
-    #[error("renewing the lease of {key}: another claim has taken the key ({}); stop the work", current(*by))]
+    /// Another was granted the key, or it was removed.
+    #[error("renewing the lease of {key}: the claim was lost ({}); stop the work", current(*by))]
     Lost {
         /// Stands for the key.
         key: KeyLabel,
-        /// The token of that claim, once it has one.
+        /// The token of the claim that has the key now, if one has.
         by: Option<Token>,
     },
     /// The store was closed, which ends all its claims.
