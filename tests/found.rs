@@ -8,8 +8,8 @@ mod hooks;
 
 use claimdb::backend::Mem;
 use claimdb::{
-    Claim, Durability, EndedBy, LiveClaims, LossCause, ManualClock, OnInterrupt, Outcome, Request,
-    Resolution, SettleError, Store, WallTime,
+    Claim, Durability, EndedBy, ExpiredLease, LiveClaims, LossCause, ManualClock, OnInterrupt, Outcome,
+    Request, Resolution, SettleError, Store, WallTime,
 };
 use hooks::{At, Hooked};
 use std::future::Future;
@@ -294,6 +294,10 @@ fn the_cause_of_a_loss_is_the_true_one_whenever_it_is_asked() {
                     "closed" => store.close().unwrap(),
                     _ => {}
                 }
+                if cause == LossCause::Removed && then == "nothing" {
+                    let told = claim.renew(SEC).unwrap_err().to_string();
+                    assert!(!told.contains("another claim"), "OB-04: {name}: {told}");
+                }
                 let told = claim.lost().cause();
                 assert_eq!(told, Some(cause), "OB-04: {name}, then {then}, {durability:?}");
             }
@@ -310,14 +314,15 @@ fn a_holder_whose_key_is_being_taken_over_knows_that_its_lease_is_over() {
     let told = Arc::new(Mutex::new(None));
     let ask = {
         let (told, late) = (Arc::clone(&told), late);
-        move || *told.lock().unwrap() = Some((late.lost().cause(), late))
+        move || *told.lock().unwrap() = Some((late.lost().cause(), late.renew(SEC), late))
     };
     hooked.on(At::Commit, ask);
     hooked.break_key(Some("k"));
     store.claim("k").expect_err("its write fails, so nobody was granted the key");
     hooked.break_key(None);
-    let (cause, late) = told.lock().unwrap().take().unwrap();
+    let (cause, renewed, late) = told.lock().unwrap().take().unwrap();
     assert_eq!(cause, Some(LossCause::LeaseOver), "OB-04: nobody else was granted the key");
+    assert!(matches!(renewed, Err(ExpiredLease::Expired { .. })), "nobody else was granted it: {renewed:?}");
     assert_eq!(late.lost().cause(), Some(LossCause::LeaseOver));
     late.complete("late").unwrap();
 }

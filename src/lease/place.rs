@@ -138,6 +138,10 @@ impl PlaceName {
             let Some(entry) = entry else { return Err(Refusal::Lost { by: None }) };
             match &mut entry.place {
                 Some(held) if held.id == self.id => change(held, now)?,
+                // Another is on its way to the key, and not there yet.
+                Some(held) if held.former.as_ref().is_some_and(|former| former.id == self.id) => {
+                    return Err(Refusal::Expired);
+                }
                 other => {
                     let by = other.as_ref().and_then(|held| held.holder.token);
                     return Err(Refusal::Lost { by });

@@ -181,7 +181,6 @@ impl Builder {
             settings: self.settings,
             counters: super::Counters::default(),
             relaxed_values: AtomicU64::new(0),
-            opened_by: std::process::id(),
         })))
     }
 

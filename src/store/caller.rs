@@ -8,8 +8,8 @@ use crate::clock::Moment;
 use crate::commit::Ticket;
 use crate::error::Fault;
 use crate::sync::Signal;
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -29,7 +29,7 @@ pub(super) fn on_this_thread<T>(steps: impl Future<Output = T>) -> T {
 }
 
 impl Inner {
-    /// Waits for `signal`, until `deadline` at most.
+    /// Waits for `signal`, until `deadline` at most. In a fork nobody would raise it.
     pub(super) async fn pause(
         &self,
         caller: Caller,
@@ -38,12 +38,18 @@ impl Inner {
     ) -> Result<(), Fault> {
         match caller {
             Caller::Thread => {
+                self.check_process()?;
                 self.clock.wait(signal, deadline);
             }
             Caller::Task => {
                 let late = Arc::clone(signal);
                 let _alarm = self.timer.set(deadline, move || late.notify())?;
-                signal.raised().await;
+                let mut raised = signal.raised();
+                poll_fn(|context| match self.check_process() {
+                    Ok(()) => Pin::new(&mut raised).poll(context).map(Ok),
+                    Err(fault) => Poll::Ready(Err(fault)),
+                })
+                .await?;
             }
         }
         Ok(())

@@ -14,10 +14,12 @@ pub(super) fn commit_one(engine: &dyn Engine, commit: &Commit<'_>) -> Result<Swa
     })
 }
 
-/// Hands the engine out until it is closed. Whoever has it keeps it for one call.
+/// Hands the engine out until it is closed, in the process that opened it (rule 9). Whoever has it keeps it for one
+/// call.
 #[derive(Debug)]
 pub(super) struct EngineCell {
     engine: Mutex<Option<Arc<dyn Engine>>>,
+    opened_by: u32,
     gone: Arc<Gone>,
 }
 
@@ -32,11 +34,19 @@ impl EngineCell {
     pub(super) fn new(engine: Box<dyn Engine>) -> (Self, Arc<dyn Engine>) {
         let gone = Arc::new(Gone::default());
         let engine: Arc<dyn Engine> = Arc::new(Counted { engine: Some(engine), gone: Arc::clone(&gone) });
-        (Self { engine: Mutex::new(Some(Arc::clone(&engine))), gone }, engine)
+        let opened_by = std::process::id();
+        (Self { engine: Mutex::new(Some(Arc::clone(&engine))), opened_by, gone }, engine)
+    }
+
+    /// Refuses a fork. Handing out the engine asks this; so must whatever changes memory alone.
+    pub(super) fn check_process(&self) -> Result<(), Fault> {
+        let here = std::process::id();
+        if here == self.opened_by { Ok(()) } else { Err(Fault::Forked { opened_by: self.opened_by, here }) }
     }
 
     /// The engine, for one call.
     pub(super) fn get(&self) -> Result<Arc<dyn Engine>, Fault> {
+        self.check_process()?;
         self.engine.lock().clone().ok_or(Fault::Closed)
     }
 

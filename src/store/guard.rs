@@ -6,7 +6,7 @@ use super::settle_error::current;
 use super::upkeep::{LossSignal, Renewal};
 use super::writes::Effects;
 use crate::clock::{Moment, expired};
-use crate::error::InvalidSetting;
+use crate::error::{Fault, InvalidSetting};
 use crate::key::{Key, KeyLabel};
 use crate::lease::{Place, Refusal};
 use crate::protocol::{Holder, Purpose};
@@ -100,6 +100,7 @@ impl Claim {
     pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
         let key = self.key.label();
         check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key, fault })?;
         let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
         place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key, refusal))
     }
@@ -116,6 +117,7 @@ impl Claim {
     pub fn keep_alive(&self, max_hold: Duration) -> Result<(), ExpiredLease> {
         let key = self.key.label();
         check_lease(max_hold).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key, fault })?;
         let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
         let until = self.since.after(max_hold);
         if expired(self.store.clock.now(), until) {
@@ -146,7 +148,7 @@ impl fmt::Debug for Claim {
 }
 
 /// A lease could not be renewed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpiredLease {
     /// It ran out. The claim may still settle, unless another is granted the key first.
@@ -155,12 +157,12 @@ pub enum ExpiredLease {
         /// Stands for the key.
         key: KeyLabel,
     },
-    /// Another has taken the key.
-    #[error("renewing the lease of {key}: another claim has taken the key ({}); stop the work", current(*by))]
+    /// Another was granted the key, or it was removed.
+    #[error("renewing the lease of {key}: the claim was lost ({}); stop the work", current(*by))]
     Lost {
         /// Stands for the key.
         key: KeyLabel,
-        /// The token of that claim, once it has one.
+        /// The token of the claim that has the key now, if one has.
         by: Option<Token>,
     },
     /// The store was closed, which ends all its claims.
@@ -168,6 +170,15 @@ pub enum ExpiredLease {
     Closed {
         /// Stands for the key.
         key: KeyLabel,
+    },
+    /// This process may not: it is a fork of the one that opened the store.
+    #[error("renewing the lease of {key}: {fault}")]
+    Failed {
+        /// Stands for the key.
+        key: KeyLabel,
+        /// Why.
+        #[source]
+        fault: Fault,
     },
     /// The lease asked for is out of bounds.
     #[error("renewing the lease of {key}: {source}")]

@@ -257,7 +257,6 @@ pub(super) fn damaged(doing: &'static str, key: &Key) -> impl FnOnce(Damage) -> 
 impl Inner {
     /// The stored bytes of a value, told once they are durable.
     async fn read_value(&self, caller: Caller, key: &Key) -> Result<Option<Vec<u8>>, Fault> {
-        self.check_process()?;
         let bytes = self.engine.get()?.read(key.encoded())?;
         self.durable(caller, key).await?;
         Ok(bytes)

@@ -37,7 +37,6 @@ impl KvScan {
     /// does not show, since their deletion is told as well.
     async fn turn_page(&mut self, caller: Caller) -> Result<(), Fault> {
         let inner = &self.store.0;
-        inner.check_process()?;
         let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
         inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, value| {
             bytes += value.len();

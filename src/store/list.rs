@@ -143,7 +143,6 @@ impl<T> Listing<T> {
     /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
     fn turn_page(&mut self) -> Result<(), Fault> {
         let inner = &self.store.0;
-        inner.check_process()?;
         let mut found = Vec::with_capacity(Self::PAGE);
         inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
             found.push((key.to_vec(), bytes.to_vec()));

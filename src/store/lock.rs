@@ -120,6 +120,7 @@ impl Lock {
     pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
         let key = self.key.label();
         check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key, fault })?;
         self.place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key, refusal))
     }
 }

@@ -91,7 +91,6 @@ struct Inner {
     counters: Counters,
     /// Above zero once a plain value was written that no sync was asked for.
     relaxed_values: AtomicU64,
-    opened_by: u32,
 }
 
 /// A record as it was read, and its bytes, which a swap expects.
@@ -164,7 +163,8 @@ impl Store {
     ///
     /// # Errors
     /// [`AdminError`] if the last sync failed or did not end within the sync limit. The store is closed all the
-    /// same; a hung sync keeps the lock until it ends.
+    /// same; a hung sync keeps the lock until it ends. In a fork nothing is closed: the store is the process's that
+    /// opened it.
     pub fn close(&self) -> Result<(), AdminError> {
         self.0.close().map_err(|fault| AdminError::Failed {
             doing: "closing",
@@ -176,6 +176,7 @@ impl Store {
 
 impl Inner {
     fn close(&self) -> Result<(), Fault> {
+        self.check_process()?;
         self.table.close();
         self.timer.end();
         self.sweeper.end();
@@ -208,18 +209,13 @@ impl Inner {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Refuses what a closed or forked store must not do.
+    /// Refuses in a fork what changes memory alone, or syncs; the engine refuses one by itself.
     fn check_process(&self) -> Result<(), Fault> {
-        let here = std::process::id();
-        if here == self.opened_by {
-            return Ok(());
-        }
-        Err(Fault::Forked { opened_by: self.opened_by, here })
+        self.engine.check_process()
     }
 
-    /// Refuses writes while poisoned or in a fork.
+    /// Refuses writes while poisoned.
     fn check_writable(&self) -> Result<(), Fault> {
-        self.check_process()?;
         match self.commit.poisoned() {
             Some(poisoned) => Err(poisoned.into()),
             None => Ok(()),

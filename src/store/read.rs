@@ -159,7 +159,6 @@ pub(super) fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> Ad
 
 impl Inner {
     fn get(&self, key: &Key) -> Result<Option<Settled>, Fault> {
-        self.check_process()?;
         let Some(Seen { record: Some(record), .. }) = self.read(key)? else { return Ok(None) };
         decide::check_token(&record, self.tokens.ceiling())?;
         if self.is_forgotten(&record) { Ok(None) } else { self.settled(record) }
@@ -222,7 +221,7 @@ impl Inner {
     }
 
     pub(super) async fn sync_all(&self, caller: Caller) -> Result<(), AdminError> {
-        let synced = match self.check_writable() {
+        let synced = match self.check_process().and_then(|()| self.check_writable()) {
             Ok(()) => self.next_sync(caller).await,
             Err(fault) => Err(fault),
         };
@@ -254,6 +253,8 @@ impl Inner {
         purpose: Purpose,
         next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
     ) -> Result<Option<Marked<'a>>, AdminError> {
+        // Before a place is taken, which ends the claim that had it.
+        self.check_process().map_err(failed(doing, key))?;
         let place = match self.table.admit(key.encoded(), purpose, None, None) {
             Admitted::Place { place, .. } => place,
             Admitted::InFlight { .. } | Admitted::Mismatched => {

@@ -66,7 +66,7 @@ impl Store {
     /// [`AdminError`] if storage failed; what was deleted before that is. The next sweep goes on behind the entry at
     /// which it failed, and comes back to that later.
     pub fn sweep(&self, limit: usize) -> Result<Swept, AdminError> {
-        let swept = self.0.check_process().and_then(|()| self.0.sweeper.sweep(limit));
+        let swept = self.0.sweeper.sweep(limit);
         swept.map_err(|fault| AdminError::Failed { doing: "sweeping", on: "the store".to_owned(), fault })
     }
 
