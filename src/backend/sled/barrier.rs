@@ -46,7 +46,7 @@ struct Stamp {
 impl Barrier {
     pub(super) fn new(folder: &Folder) -> Result<Self, OpenError> {
         let place = folder.name();
-        let log = File::open(folder.engine().join("db")).map_err(|error| {
+        let log = File::open(folder.main()).map_err(|error| {
             let source = StorageError::new("opening sled's log in", place.clone(), error);
             OpenError::Storage { place, source }
         })?;
