@@ -270,6 +270,27 @@ fn of_many_threads_exactly_one_swaps_each_round() {
 }
 
 #[test]
+fn each_of_many_threads_gets_its_own_answers() {
+    over_every_engine(|engine| {
+        thread::scope(|scope| {
+            for name in 0..8_u8 {
+                scope.spawn(move || {
+                    let mut before: Option<Vec<u8>> = None;
+                    for round in 0..200_u8 {
+                        let next = [name, round];
+                        let wrong = swap(engine, &[name], Some(b"wrong"), Some(b"never"));
+                        let right = swap(engine, &[name], before.as_deref(), Some(&next));
+                        assert_eq!(wrong, refused(before.as_deref()), "P1 one holder: another's answer");
+                        assert_eq!(right, Swap::Done, "P1 one holder: another's answer");
+                        before = Some(next.to_vec());
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
 fn effects_of_many_threads_are_those_of_the_swaps_that_landed() {
     over_every_engine(|engine| {
         thread::scope(|scope| {

@@ -68,6 +68,22 @@ fn the_folder_is_its_owners_alone_and_names_its_engine() {
     store.close().unwrap();
 }
 
+#[test]
+fn everything_is_in_one_table_as_the_format_says() {
+    use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
+    let folder = store();
+    let database = redb::Database::open(folder.path().join("redb/db")).unwrap();
+    let reading = database.begin_read().unwrap();
+    assert_eq!(reading.list_tables().unwrap().count(), 1);
+    let table = reading.open_table(TableDefinition::<&[u8], &[u8]>::new("claimdb")).unwrap();
+    let keys: Vec<_> = table.iter().unwrap().map(|pair| pair.unwrap().0.value().to_vec()).collect();
+    // The store's own entries, the record, and its entry of the index.
+    let spaces: Vec<_> = keys.iter().map(|key| key[0]).collect();
+    assert_eq!(spaces.first(), Some(&0), "{keys:?}");
+    assert!(spaces.contains(&1) && spaces.contains(&4), "{keys:?}");
+    assert!(keys.contains(&[&[1, 0][..], b"k"].concat()), "{keys:?}");
+}
+
 #[cfg(feature = "sled")]
 #[test]
 fn a_store_of_one_engine_is_refused_by_the_other_and_left_alone() {
