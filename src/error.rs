@@ -291,6 +291,19 @@ pub enum OpenError {
         /// The newest version that this build reads.
         newest: u32,
     },
+    /// The store was made with another engine; nothing was changed.
+    #[error(
+        "opening the store {place} with {asked}: it was made with {found}; open it with {found}, or copy it into \
+         another folder with `claimdb migrate` and open that one with {asked}"
+    )]
+    OtherEngine {
+        /// The store's folder.
+        place: String,
+        /// The engine it was made with.
+        found: String,
+        /// The engine it was to be opened with.
+        asked: &'static str,
+    },
     /// What is stored is damaged; nothing was changed.
     #[error(
         "opening the store {place}: it is damaged: {reason}. Nothing was deleted; copy the folder away before \

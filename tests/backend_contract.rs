@@ -17,6 +17,11 @@ fn over_every_backend(check: impl Fn(&dyn Backend)) {
         let folder = tempfile::tempdir().unwrap();
         check(&claimdb::backend::Sled::new(folder.path().join("store")));
     }
+    #[cfg(feature = "redb")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        check(&claimdb::backend::Redb::new(folder.path().join("store")));
+    }
 }
 
 fn over_every_engine(check: impl Fn(&dyn Engine)) {
@@ -181,7 +186,7 @@ fn a_scan_goes_through_the_keys_of_a_prefix_in_order() {
 #[test]
 fn a_scan_may_write_to_what_it_walks_over() {
     over_every_engine(|engine| {
-        for n in 0..50_u8 {
+        for n in 0..200_u8 {
             swap(engine, &[n], None, Some(b"v"));
         }
         let mut shown = Vec::new();
@@ -192,7 +197,7 @@ fn a_scan_may_write_to_what_it_walks_over() {
                 ControlFlow::Continue(())
             })
             .unwrap();
-        assert_eq!(shown, (0..50).collect::<Vec<_>>());
+        assert_eq!(shown, (0..200).collect::<Vec<_>>());
         assert_eq!(scan(engine, b"", None), []);
     });
 }
@@ -261,6 +266,27 @@ fn of_many_threads_exactly_one_swaps_each_round() {
             "P1 one holder: one swap wins each round: {winners:?}"
         );
         assert_eq!(scan(engine, b"", None).len(), usize::try_from(ROUNDS).unwrap());
+    });
+}
+
+#[test]
+fn each_of_many_threads_gets_its_own_answers() {
+    over_every_engine(|engine| {
+        thread::scope(|scope| {
+            for name in 0..8_u8 {
+                scope.spawn(move || {
+                    let mut before: Option<Vec<u8>> = None;
+                    for round in 0..200_u8 {
+                        let next = [name, round];
+                        let wrong = swap(engine, &[name], Some(b"wrong"), Some(b"never"));
+                        let right = swap(engine, &[name], before.as_deref(), Some(&next));
+                        assert_eq!(wrong, refused(before.as_deref()), "P1 one holder: another's answer");
+                        assert_eq!(right, Swap::Done, "P1 one holder: another's answer");
+                        before = Some(next.to_vec());
+                    }
+                });
+            }
+        });
     });
 }
 

@@ -180,3 +180,27 @@ fn the_figures_in_the_readme_are_those_that_the_bench_wrote() {
         assert!(readme.contains(&row), "README.md does not show what was measured: {row}");
     }
 }
+
+#[test]
+fn the_figures_of_the_backends_are_those_that_the_bench_wrote() {
+    let json = fs::read_to_string(root().join("docs/figures/backends.json")).expect("it is there");
+    let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");
+    let page = fs::read_to_string(root().join("docs/backends.md")).expect("it is there");
+    let rows = figures["operations_per_second"].as_array().expect("it is a list");
+    let ours: Vec<_> = rows.iter().filter(|row| row["engine"] == "sled" || row["engine"] == "redb").collect();
+    assert_eq!(ours.len(), 6, "two engines, three durabilities");
+    for row in ours {
+        let text = |name: &str| row[name].as_str().expect("it is text").to_owned();
+        let row = format!(
+            "| {} | `{}` | {} | {} |",
+            text("engine"),
+            text("durability"),
+            row["threads_1"],
+            row["threads_64"]
+        );
+        assert!(page.contains(&row), "docs/backends.md does not show what was measured: {row}");
+    }
+    for row in figures["on_disk"].as_array().expect("it is a list") {
+        assert!(page.contains(&row["bytes"].to_string()), "docs/backends.md does not show {row}");
+    }
+}

@@ -14,11 +14,17 @@
 //! - After a power cut the swap of one commit is there whole or not at all.
 //! - At most one engine of a place is open, in all processes.
 
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod folder;
 mod mem;
+#[cfg(feature = "redb")]
+mod redb;
 #[cfg(feature = "sled")]
 mod sled;
 
 pub use mem::Mem;
+#[cfg(feature = "redb")]
+pub use redb::Redb;
 #[cfg(feature = "sled")]
 pub use sled::Sled;
 

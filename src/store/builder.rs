@@ -43,8 +43,7 @@ pub(super) struct Settings {
 
 impl Builder {
     /// A store over `backend`, with the default settings.
-    #[must_use]
-    pub fn new(backend: impl Backend + 'static) -> Self {
+    pub(super) fn new(backend: impl Backend + 'static) -> Self {
         Self {
             backend: Arc::new(backend),
             clock: Arc::new(SystemClock::new()),

@@ -26,14 +26,20 @@ pub enum Moment {
     Told(usize),
     /// After so many lines of new work.
     Worked(usize),
+    /// When earlier rounds have been verified: everything that the store holds has been told.
+    Verified,
+    /// When a sweep has begun.
+    Sweeping,
 }
 
 impl Moment {
-    /// One in ten while the store is opened, two in ten while earlier rounds are verified, else while at work.
+    /// Two in ten while the store is opened and recovered, two while earlier rounds are verified, one in a sweep, else
+    /// while at work.
     pub fn random(random: &mut Random, keys: usize, work: usize) -> Self {
         match random.below(10) {
-            0 => Self::Started(Duration::from_micros(random.below(40_000) as u64)),
-            1 | 2 => Self::Told(1 + random.below(2 * keys)),
+            0 | 1 => Self::Started(Duration::from_micros(random.below(40_000) as u64)),
+            2 | 3 => Self::Told(1 + random.below(2 * keys)),
+            4 => Self::Sweeping,
             _ => Self::Worked(1 + random.below(work)),
         }
     }
@@ -51,7 +57,7 @@ impl Running {
     /// Starts a child of this very program, with `plan`.
     pub fn start(folder: &Path, plan: &Plan, ledger: &mut Ledger) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("starting a child: {error}");
-        ledger.begin_round(plan.round);
+        ledger.begin_child();
         let (path, stderr) = (folder.join("plan"), folder.join("stderr"));
         plan.write(&path).map_err(failed)?;
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
@@ -91,14 +97,21 @@ impl Running {
                 return Ok(());
             }
             Moment::Told(lines) | Moment::Worked(lines) => lines,
+            Moment::Verified | Moment::Sweeping => 1,
         };
         while left > 0 {
             match self.lines.recv_timeout(SILENCE) {
                 Ok(line) => {
-                    if matches!(moment, Moment::Told(_)) || ledger.verified == self.threads {
-                        left -= 1;
-                    }
+                    let counts = match moment {
+                        Moment::Told(_) => true,
+                        Moment::Sweeping => line.ends_with(" sweeping"),
+                        _ => ledger.verified == self.threads,
+                    };
+                    left -= usize::from(counts);
                     self.take(&line, ledger);
+                    if matches!(moment, Moment::Verified) && ledger.verified == self.threads {
+                        left = 0;
+                    }
                     if let Some(error) = ledger.errors.first() {
                         return Err(format!(
                             "P6 never stuck: nothing was cut off yet, and the child told: {error}"
@@ -195,6 +208,19 @@ pub fn setting(name: &str, default: u64) -> Result<u64, String> {
 pub fn seed() -> Result<u64, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     setting("CLAIMDB_SEED", u64::from(now.subsec_nanos()))
+}
+
+/// Runs `harness` over both engines at once: most of its time is spent waiting for disks and processes.
+pub fn over_both<T: Send>(
+    harness: impl Fn(&'static str) -> Result<T, String> + Sync,
+) -> Result<Vec<T>, String> {
+    let harness = &harness;
+    thread::scope(|scope| {
+        let running = ["sled", "redb"].map(|engine| scope.spawn(move || harness(engine)));
+        let ended =
+            running.map(|running| running.join().unwrap_or_else(|_| Err("the harness panicked".to_owned())));
+        ended.into_iter().collect()
+    })
 }
 
 /// How a harness ended well.

@@ -1,8 +1,9 @@
 //! Plain sled as a backend, set up as the real one and synced by sled's own flush alone: what the power-cut harness
 //! must see lose data.
 
-use claimdb::backend::{Backend, Commit, Engine, Swap, Visit};
+use claimdb::backend::{Backend, Commit, Engine, Swap, Visit, Write};
 use claimdb::{OpenError, StorageError};
+use sled::transaction::{TransactionError, abort};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -25,6 +26,43 @@ impl Backend for Twin {
     }
 }
 
+impl Flushed {
+    fn swap(&self, commit: &Commit<'_>) -> Result<Swap, sled::Error> {
+        for Write { key, value } in commit.hints {
+            match value {
+                Some(value) => self.0.insert(key, value.as_slice())?,
+                None => self.0.remove(key)?,
+            };
+        }
+        if commit.effects.is_empty() {
+            return Ok(match self.0.compare_and_swap(commit.key, commit.expected, commit.new)? {
+                Ok(()) => Swap::Done,
+                Err(refused) => Swap::Refused { current: refused.current.map(|value| value.to_vec()) },
+            });
+        }
+        let outcome = self.0.transaction(|tree| {
+            let current = tree.get(commit.key)?;
+            if current.as_deref() != commit.expected {
+                return abort(current.map(|value| value.to_vec()));
+            }
+            let record = std::iter::once((commit.key, commit.new));
+            let effects = commit.effects.iter().map(|w| (w.key.as_slice(), w.value.as_deref()));
+            for (key, value) in record.chain(effects) {
+                match value {
+                    Some(value) => tree.insert(key, value)?,
+                    None => tree.remove(key)?,
+                };
+            }
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => Ok(Swap::Done),
+            Err(TransactionError::Abort(current)) => Ok(Swap::Refused { current }),
+            Err(TransactionError::Storage(error)) => Err(error),
+        }
+    }
+}
+
 impl Engine for Flushed {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let value = self.0.get(key).map_err(error("reading"))?;
@@ -32,25 +70,7 @@ impl Engine for Flushed {
     }
 
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
-        let swap = |commit: &Commit<'_>| {
-            assert!(commit.effects.is_empty(), "the harness uses none");
-            for hint in commit.hints {
-                match &hint.value {
-                    Some(value) => self.0.insert(&hint.key, value.as_slice()),
-                    None => self.0.remove(&hint.key),
-                }
-                .map_err(error("writing"))?;
-            }
-            match self
-                .0
-                .compare_and_swap(commit.key, commit.expected, commit.new)
-                .map_err(error("writing"))?
-            {
-                Ok(()) => Ok(Swap::Done),
-                Err(refused) => Ok(Swap::Refused { current: refused.current.map(|value| value.to_vec()) }),
-            }
-        };
-        commits.iter().map(swap).collect()
+        commits.iter().map(|commit| self.swap(commit).map_err(error("writing"))).collect()
     }
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {

@@ -4,7 +4,7 @@
 //! `blobs/` if that folder changed. Whether it changed is told by its modification time, which is only believed
 //! once it is older than two seconds: file systems stamp by a coarse tick, and two changes within one look alike.
 
-use super::folder::{Folder, files_in, sync_folder};
+use crate::backend::folder::{Folder, files_in, sync_folder};
 use crate::clock::{Clock, SystemClock, expired};
 use crate::error::{OpenError, StorageError};
 use crate::sync::{Mutex, Signal};
@@ -46,7 +46,7 @@ struct Stamp {
 impl Barrier {
     pub(super) fn new(folder: &Folder) -> Result<Self, OpenError> {
         let place = folder.name();
-        let log = File::open(folder.engine().join("db")).map_err(|error| {
+        let log = File::open(folder.main()).map_err(|error| {
             let source = StorageError::new("opening sled's log in", place.clone(), error);
             OpenError::Storage { place, source }
         })?;

@@ -15,12 +15,11 @@
 //! - Its background flusher is off: group commit syncs.
 
 mod barrier;
-mod folder;
 
+use super::folder::{Files, Folder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use barrier::Barrier;
-use folder::Folder;
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 /// The largest that sled takes. Fixed when a store is created.
 const SEGMENT_SIZE: usize = 16 << 20;
+const FILES: Files = Files { engine: "sled", main: "db" };
 /// sled's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
 const DEFAULT_CACHE: u64 = 128 << 20;
 
@@ -58,9 +58,9 @@ impl Backend for Sled {
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
-        let folder = Folder::lock(&self.path)?;
+        let folder = Folder::lock(&self.path, FILES)?;
         // Looked at before sled is: it makes a new log where it finds none, and the next opening would believe it.
-        if folder.existed() && !folder.has_log()? {
+        if folder.existed() && !folder.has_main()? {
             let reason = "it held records, and sled's log is gone or empty".to_owned();
             return Err(OpenError::Damaged { place: folder.name(), reason });
         }

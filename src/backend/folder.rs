@@ -1,10 +1,10 @@
-//! The store's folder: who may use it, what stands in it, and how it is made fit for sled.
+//! The store's folder: who may use it, what stands in it, and how it is made fit for its engine.
 //!
 //! ```text
 //! lock     held by flock(2) for the time of an opening; its text is the process id, for people
-//! format   "claimdb 1": written after the first sync; where it is, sled must find records
-//! clean    there between a clean close and the next opening; the length of sled's log at that close
-//! sled/    sled's own files
+//! format   "claimdb 1 sled": written after the first sync; where it is, the engine must find records
+//! clean    there between a clean close and the next opening; the length of the engine's file at that close
+//! sled/    the engine's own files, in a folder that is named for it
 //! ```
 
 use crate::error::{OpenError, StorageError};
@@ -17,11 +17,21 @@ use std::path::{Path, PathBuf};
 
 const FORMAT_VERSION: u32 = 1;
 const FORMAT_PREFIX: &str = "claimdb ";
+/// Whose the stores are that name no engine.
+const FIRST_ENGINE: &str = "sled";
+
+/// What a folder's engine is called, and its one large file. The one is in a folder named for the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Files {
+    pub(super) engine: &'static str,
+    pub(super) main: &'static str,
+}
 
 /// A store's folder, locked.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    files: Files,
     /// Whether `format` was there when the folder was opened.
     existed: bool,
     /// Whether `format` is there now.
@@ -32,7 +42,7 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Creates the folder if it is not there, and takes its lock.
-    pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn lock(path: &Path, files: Files) -> Result<Self, OpenError> {
         let place = path.display().to_string();
         let failed = |doing| {
             let place = place.clone();
@@ -73,33 +83,35 @@ impl Folder {
         // Information for people alone, so a failure to write it is none.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
 
-        let existed = read_format(&path, &place)?;
-        Ok(Self { path, existed, marked: Mutex::new(existed), lock })
+        let existed = read_format(&path, &place, files.engine)?;
+        Ok(Self { path, files, existed, marked: Mutex::new(existed), lock })
     }
 
-    /// Whether sled's log is there and has anything in it.
-    pub(super) fn has_log(&self) -> Result<bool, OpenError> {
-        match fs::metadata(self.engine().join("db")) {
+    /// Whether the engine's main file is there and has anything in it.
+    pub(super) fn has_main(&self) -> Result<bool, OpenError> {
+        match fs::metadata(self.main()) {
             Ok(found) => Ok(found.len() > 0),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => {
                 let place = self.name();
-                let source = StorageError::new("looking at sled's log in", place.clone(), error);
+                let source = StorageError::new("looking at the engine's file in", place.clone(), error);
                 Err(OpenError::Storage { place, source })
             }
         }
     }
 
-    /// Makes the folder fit for sled: strays away and, unless the last close was clean, every file synced and
+    /// Makes the folder fit for its engine: sled's strays away and, unless the last close was clean, every file synced and
     /// dropped from the page cache, which after a failed sync can hold what never reached the disk (rule 7).
     pub(super) fn prepare(&self) -> Result<(), OpenError> {
         let clean = self.clean_close();
-        let length = self.log_length().unwrap_or(0);
+        let length = self.main_length().unwrap_or(0);
         if let Some(closed_with) = clean
             && length < closed_with
         {
+            let Files { engine, main } = self.files;
             let reason = format!(
-                "its log `sled/db` has {length} bytes and was closed with {closed_with}; something cut it since"
+                "its file `{engine}/{main}` has {length} bytes and was closed with {closed_with}; something cut it \
+                 since"
             );
             return Err(OpenError::Damaged { place: self.name(), reason });
         }
@@ -142,13 +154,13 @@ impl Folder {
         Err(StorageError::new("finding the folder again at", self.name(), gone))
     }
 
-    /// Tells that the store has had a finished sync: from now on an empty sled is damage.
+    /// Tells that the store has had a finished sync: from now on an empty engine is damage.
     pub(super) fn exists_now(&self) -> Result<(), StorageError> {
         if *self.marked.lock() {
             return Ok(());
         }
         let write = || -> io::Result<()> {
-            let text = format!("{FORMAT_PREFIX}{FORMAT_VERSION}\n");
+            let text = format!("{FORMAT_PREFIX}{FORMAT_VERSION} {}\n", self.files.engine);
             write_synced(&self.path.join("format.new"), text.as_bytes())?;
             fs::rename(self.path.join("format.new"), self.path.join("format"))?;
             sync_folder(&self.path)
@@ -164,19 +176,19 @@ impl Folder {
         if self.is_there().is_err() {
             return;
         }
-        let _ = self.log_length().and_then(|length| {
+        let _ = self.main_length().and_then(|length| {
             write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())?;
             sync_folder(&self.path)
         });
     }
 
-    /// With how long a log the store was closed; `None` if the last opening did not end well.
+    /// With how long a main file the store was closed; `None` if the last opening did not end well.
     fn clean_close(&self) -> Option<u64> {
         fs::read_to_string(self.path.join("clean")).ok()?.trim_end().parse().ok()
     }
 
-    fn log_length(&self) -> io::Result<u64> {
-        Ok(fs::metadata(self.engine().join("db"))?.len())
+    fn main_length(&self) -> io::Result<u64> {
+        Ok(fs::metadata(self.main())?.len())
     }
 
     /// Whether the store had been synced before this opening.
@@ -193,9 +205,14 @@ impl Folder {
         &self.path
     }
 
-    /// Where sled's files are.
+    /// Where the engine's files are.
     pub(super) fn engine(&self) -> PathBuf {
-        self.path.join("sled")
+        self.path.join(self.files.engine)
+    }
+
+    /// The engine's one large file.
+    pub(super) fn main(&self) -> PathBuf {
+        self.engine().join(self.files.main)
     }
 
     /// Where sled puts what is too large for its log.
@@ -203,7 +220,7 @@ impl Folder {
         self.engine().join("blobs")
     }
 
-    /// All of sled's files.
+    /// All of the engine's files.
     pub(super) fn all_files(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = files_in(&self.engine())?;
         files.extend(files_in(&self.blobs())?);
@@ -219,8 +236,8 @@ impl Drop for Folder {
     }
 }
 
-/// Whether there is a format file, and it is of a version that this build reads.
-fn read_format(path: &Path, place: &str) -> Result<bool, OpenError> {
+/// Whether there is a format file; it must be of a version that this build reads, and of `engine`.
+fn read_format(path: &Path, place: &str, engine: &'static str) -> Result<bool, OpenError> {
     let place = place.to_owned();
     let text = match fs::read(path.join("format")) {
         Ok(text) => text,
@@ -231,10 +248,16 @@ fn read_format(path: &Path, place: &str) -> Result<bool, OpenError> {
         }
     };
     let text = String::from_utf8_lossy(&text);
-    let version = text.trim_end().strip_prefix(FORMAT_PREFIX).map(str::to_owned);
-    match version.as_deref().map(str::parse::<u32>) {
-        Some(Ok(FORMAT_VERSION)) => Ok(true),
-        Some(Ok(newer)) if newer > FORMAT_VERSION => {
+    let found = text.trim_end().strip_prefix(FORMAT_PREFIX).unwrap_or_default();
+    let (version, made_with) = found.split_once(' ').unwrap_or((found, FIRST_ENGINE));
+    let is_name = !made_with.is_empty() && made_with.bytes().all(|b| b.is_ascii_lowercase());
+    match version.parse::<u32>() {
+        Ok(FORMAT_VERSION) if made_with == engine => Ok(true),
+        Ok(FORMAT_VERSION) if is_name => {
+            let found = made_with.chars().take(40).collect();
+            Err(OpenError::OtherEngine { place, found, asked: engine })
+        }
+        Ok(newer) if newer > FORMAT_VERSION => {
             Err(OpenError::UnknownFormat { place, found: newer.to_string(), newest: FORMAT_VERSION })
         }
         _ => Err(OpenError::Damaged {

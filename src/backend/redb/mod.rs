@@ -1,0 +1,340 @@
+//! redb 4: the careful engine.
+//!
+//! What it does by itself: transactions over several keys, checksums on every page, an fsync of its file with each
+//! durable commit, and refusing everything once an I/O error has been seen. What is done about the rest here:
+//!
+//! - It has one writer at a time, and a transaction costs more than what most commits do in it. [`queue`] puts the
+//!   commits of many callers into one.
+//! - A commit need not be durable before the next sync, so it is not: a later durable commit makes the earlier ones
+//!   durable as well, and a sync is such a commit. Pages that were durable come free with durable commits alone, so
+//!   those that nobody syncs are made durable now and then.
+//! - Durable commits are in two phases: the pages first, what points to them after a sync of them. In one phase a
+//!   checksum that is not cryptographic decides after a crash whether all pages are there.
+//! - A new file that a crash left without its head is refused for ever. It is therefore made under another name.
+//! - It panics on some damage. At opening and in writing that is caught.
+//! - What its fsync does not cover, the names of files and folders, is synced with the first sync of an opening.
+
+mod queue;
+
+use super::folder::{Files, Folder, sync_folder};
+use super::{Backend, Commit, Engine, Swap, Visit};
+use crate::error::{OpenError, StorageError};
+use crate::sync::Mutex;
+use ::redb::backends::FileBackend;
+use ::redb::{
+    AccessGuard, Builder, Database, Durability, Error, ReadOnlyTable, ReadableDatabase as _,
+    ReadableTable as _, Table, TableDefinition,
+};
+use queue::{Job, Queue};
+use std::any::Any;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::ops::{Bound, ControlFlow};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const FILES: Files = Files { engine: "redb", main: "db" };
+const TABLE: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("claimdb");
+/// redb's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
+const DEFAULT_CACHE: usize = 128 << 20;
+/// So many transactions at most are made without one that is durable, so that what nobody syncs does not keep pages
+/// for ever, and a kill does not take all of it.
+const MOST_UNSYNCED: u32 = 4096;
+/// A scan reads so many pairs, or bytes, before it shows them. No read transaction is held meanwhile: one that is
+/// held keeps every page that is replaced since.
+const PAGE_PAIRS: usize = 64;
+const PAGE_BYTES: usize = 1 << 20;
+
+/// A folder with a redb store in it.
+#[derive(Debug, Clone)]
+pub struct Redb {
+    path: PathBuf,
+    cache: usize,
+}
+
+impl Redb {
+    /// The store in the folder `path`, which is created if it is not there yet.
+    #[must_use]
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE }
+    }
+
+    /// How many bytes of pages redb keeps in memory; 128 MiB if not set, at least 1 MiB.
+    #[must_use]
+    pub fn cache_capacity(self, bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self { cache: bytes.max(1 << 20), ..self }
+    }
+
+    /// The database in `folder`, with the one table that it has.
+    fn database(&self, folder: &Folder) -> Result<Database, Error> {
+        let (file, new) = (folder.main(), folder.engine().join("db.new"));
+        let mut builder = Builder::new();
+        builder.set_cache_size(self.cache);
+        if !file.try_exists()? {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder.engine())?;
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+            let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new)?;
+            let database = builder.create_with_backend(FileBackend::new(made)?)?;
+            let transaction = database.begin_write()?;
+            transaction.open_table(TABLE)?;
+            transaction.commit()?;
+            database.close()?;
+            fs::rename(&new, &file)?;
+            sync_folder(&folder.engine())?;
+        }
+        Ok(builder.open(&file)?)
+    }
+}
+
+impl Backend for Redb {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        let folder = Folder::lock(&self.path, FILES)?;
+        let place = folder.name();
+        let damaged = |reason: &str| OpenError::Damaged { place: place.clone(), reason: reason.to_owned() };
+        // Looked at before redb is, which makes a new file where it finds none.
+        if folder.existed() && !folder.has_main()? {
+            return Err(damaged("it held records, and redb's file is gone or empty"));
+        }
+        folder.prepare()?;
+        let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder))) {
+            Ok(database) => database.map_err(|error| open_error(place.clone(), error))?,
+            Err(panic) => return Err(damaged(&panic_text(&*panic))),
+        };
+        let engine = RedbEngine {
+            database: Some(database),
+            queue: Queue::default(),
+            synced: Mutex::new(Synced::default()),
+            folder,
+        };
+        // The token ceiling at least has been there since before the folder was marked.
+        match catch_unwind(AssertUnwindSafe(|| engine.page(b"", None))) {
+            Ok(Ok(page)) if page.is_empty() && engine.folder.existed() => {
+                Err(damaged("it held records, and redb finds none"))
+            }
+            Ok(Ok(_)) => Ok(Box::new(engine)),
+            Ok(Err(error)) => Err(open_error(place, error)),
+            Err(panic) => Err(damaged(&panic_text(&*panic))),
+        }
+    }
+}
+
+fn open_error(place: String, error: Error) -> OpenError {
+    let not_a_database = matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::InvalidData);
+    match error {
+        Error::DatabaseAlreadyOpen => OpenError::Locked { place, holder: String::new() },
+        Error::Corrupted(_) | Error::UpgradeRequired(_) | Error::TableDoesNotExist(_) => {
+            OpenError::Damaged { place, reason: error.to_string() }
+        }
+        _ if not_a_database => OpenError::Damaged { place, reason: error.to_string() },
+        error => {
+            let source = StorageError::new("opening redb in", place.clone(), error);
+            OpenError::Storage { place, source }
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("redb panicked: {}", text.unwrap_or("without a message"))
+}
+
+struct RedbEngine {
+    /// `None` only while being dropped.
+    database: Option<Database>,
+    queue: Queue,
+    synced: Mutex<Synced>,
+    // Dropped last: it holds the lock.
+    folder: Folder,
+}
+
+/// What is durable, and whether a sync failed.
+#[derive(Debug, Default)]
+struct Synced {
+    /// The names of files and folders, once and for all.
+    names: bool,
+    /// Transactions since the last durable one.
+    unsynced: u32,
+    failed: bool,
+}
+
+impl RedbEngine {
+    fn database(&self) -> &Database {
+        self.database.as_ref().expect("only drop takes it out, and nobody calls after that")
+    }
+
+    fn error(&self, doing: &'static str, error: impl Into<Error>) -> StorageError {
+        StorageError::new(doing, self.folder.name(), error.into())
+    }
+
+    fn table(&self) -> Result<ReadOnlyTable<Bytes, Bytes>, Error> {
+        Ok(self.database().begin_read()?.open_table(TABLE)?)
+    }
+
+    /// Does all jobs in one transaction. Whoever leads the queue is here alone.
+    fn write(&self, jobs: &[Arc<Job>]) -> Result<Vec<Vec<Swap>>, StorageError> {
+        match catch_unwind(AssertUnwindSafe(|| self.transact(jobs))) {
+            Ok(written) => written.map_err(|error| self.error("writing to", error)),
+            Err(panic) => Err(StorageError::new("writing to", self.folder.name(), panic_text(&*panic))),
+        }
+    }
+
+    fn transact(&self, jobs: &[Arc<Job>]) -> Result<Vec<Vec<Swap>>, Error> {
+        let unsynced = self.synced.lock().unsynced + 1;
+        let durable = unsynced >= MOST_UNSYNCED || jobs.iter().any(|job| job.wants_sync());
+        let mut transaction = self.database().begin_write()?;
+        if durable {
+            transaction.set_two_phase_commit(true);
+        } else {
+            transaction.set_durability(Durability::None)?;
+        }
+        let swaps = {
+            let mut table = transaction.open_table(TABLE)?;
+            let mut swap_all =
+                |job: &Arc<Job>| job.commits().map(|commit| swap(&mut table, &commit)).collect();
+            jobs.iter().map(&mut swap_all).collect::<Result<_, _>>()?
+        };
+        transaction.commit()?;
+        self.synced.lock().unsynced = if durable { 0 } else { unsynced };
+        Ok(swaps)
+    }
+
+    /// The first pairs of `prefix` after `after`.
+    fn page(&self, prefix: &[u8], after: Option<&[u8]>) -> Result<Vec<Pair>, Error> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let table = self.table()?;
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for pair in table.range::<&[u8]>((from, Bound::Unbounded))? {
+            let (key, value) = pair?;
+            if !key.value().starts_with(prefix) || page.len() == PAGE_PAIRS || bytes >= PAGE_BYTES {
+                break;
+            }
+            bytes += key.value().len() + value.value().len();
+            page.push((key.value().to_vec(), value.value().to_vec()));
+        }
+        Ok(page)
+    }
+
+    /// Syncs what redb's own syncs leave out.
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(self.folder.main())?.sync_all()?;
+        sync_folder(&self.folder.engine())?;
+        sync_folder(self.folder.path())
+    }
+
+    fn try_sync(&self) -> Result<(), StorageError> {
+        self.queue.add(Job::sync(), |jobs| self.write(jobs))?;
+        if !self.synced.lock().names {
+            let synced = self.sync_names();
+            synced.map_err(|error| StorageError::new("syncing", self.folder.name(), error))?;
+            self.synced.lock().names = true;
+        }
+        self.folder.is_there()?;
+        self.folder.exists_now()
+    }
+
+    /// Closes redb, and tells whether all is durable.
+    fn close(&mut self) -> bool {
+        let Some(database) = self.database.take() else { return false };
+        // It makes a last commit, which can find damage as any other.
+        let closed = catch_unwind(AssertUnwindSafe(|| database.close()));
+        matches!(closed, Ok(Ok(()))) && !self.synced.lock().failed && self.sync_names().is_ok()
+    }
+}
+
+/// A key and its value.
+type Pair = (Vec<u8>, Vec<u8>);
+
+type Bytes = &'static [u8];
+
+fn swap(table: &mut Table<'_, Bytes, Bytes>, commit: &Commit<'_>) -> Result<Swap, ::redb::StorageError> {
+    for hint in commit.hints {
+        put(table, &hint.key, hint.value.as_deref())?;
+    }
+    let current = table.get(commit.key)?;
+    if current.as_ref().map(AccessGuard::value) != commit.expected {
+        return Ok(Swap::Refused { current: current.map(|value| value.value().to_vec()) });
+    }
+    drop(current);
+    put(table, commit.key, commit.new)?;
+    for effect in commit.effects {
+        put(table, &effect.key, effect.value.as_deref())?;
+    }
+    Ok(Swap::Done)
+}
+
+fn put(
+    table: &mut Table<'_, Bytes, Bytes>,
+    key: &[u8],
+    value: Option<&[u8]>,
+) -> Result<(), ::redb::StorageError> {
+    match value {
+        Some(value) => table.insert(key, value).map(drop),
+        None => table.remove(key).map(drop),
+    }
+}
+
+impl fmt::Debug for RedbEngine {
+    /// Shows where it is, not what is in it: keys and values do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbEngine").field("folder", &self.folder.path()).finish_non_exhaustive()
+    }
+}
+
+impl Engine for RedbEngine {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let read = || -> Result<_, Error> { Ok(self.table()?.get(key)?.map(|value| value.value().to_vec())) };
+        read().map_err(|error| self.error("reading from", error))
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        if commits.is_empty() {
+            return Vec::new();
+        }
+        match self.queue.add(Job::commits_of(commits), |jobs| self.write(jobs)) {
+            Ok(swaps) => swaps.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); commits.len()],
+        }
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        let mut after = after.map(<[u8]>::to_vec);
+        loop {
+            let page = self.page(prefix, after.as_deref());
+            let page = page.map_err(|error| self.error("scanning", error))?;
+            for (key, value) in &page {
+                if visit(key, value) == ControlFlow::Break(()) {
+                    return Ok(());
+                }
+            }
+            let Some((last, _)) = page.into_iter().next_back() else { return Ok(()) };
+            after = Some(last);
+        }
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.try_sync().inspect_err(|_| self.synced.lock().failed = true)
+    }
+}
+
+impl Drop for RedbEngine {
+    fn drop(&mut self) {
+        if self.close() {
+            self.folder.closed_cleanly();
+        }
+    }
+}
