@@ -14,6 +14,8 @@
 //! - After a power cut the swap of one commit is there whole or not at all.
 //! - At most one engine of a place is open, in all processes.
 
+#[cfg(feature = "sled")]
+mod folder;
 mod mem;
 #[cfg(feature = "sled")]
 mod sled;

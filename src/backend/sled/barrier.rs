@@ -4,7 +4,7 @@
 //! `blobs/` if that folder changed. Whether it changed is told by its modification time, which is only believed
 //! once it is older than two seconds: file systems stamp by a coarse tick, and two changes within one look alike.
 
-use super::folder::{Folder, files_in, sync_folder};
+use crate::backend::folder::{Folder, files_in, sync_folder};
 use crate::clock::{Clock, SystemClock, expired};
 use crate::error::{OpenError, StorageError};
 use crate::sync::{Mutex, Signal};

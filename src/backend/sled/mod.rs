@@ -15,12 +15,11 @@
 //! - Its background flusher is off: group commit syncs.
 
 mod barrier;
-mod folder;
 
+use super::folder::Folder;
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use barrier::Barrier;
-use folder::Folder;
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::panic::{AssertUnwindSafe, catch_unwind};
