@@ -4,7 +4,8 @@
 //! sled opens by its newest snapshot and reads the log from there on. A byte that went bad in that part looks to it
 //! like the torn tail of a crash: it cuts there and opens, and what came later is absent. So a clean close leaves
 //! the checksum of that part in the file `tail`, and the next opening compares before sled may look. After an
-//! unclean end a torn tail is to be expected, and nothing tells one from the other.
+//! unclean end a torn tail is to be expected, and nothing tells one from the other. A byte that cannot be read looks
+//! the same to it, so all that it is about to read is read once before.
 //!
 //! Bytes before the newest snapshot are another matter: the snapshot says what must be there, and sled fails when
 //! it reads them. For the same reason an intact snapshot is never put aside when sled refuses to open: without it
@@ -14,9 +15,10 @@
 use super::SEGMENT_SIZE;
 use crate::backend::folder::{Folder, files_in, sync_folder, write_synced};
 use crate::clock::{Clock, SystemClock};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 const SEGMENT: u64 = SEGMENT_SIZE as u64;
@@ -54,35 +56,56 @@ fn is_whole(path: &Path) -> io::Result<bool> {
     Ok(checksum[8..] == crc32fast::hash(content).to_le_bytes() && !content.is_empty())
 }
 
-/// The checksum of the segments that an opening reads which goes by a snapshot that reaches so far.
+/// The checksum of what an opening reads which goes by a snapshot that reaches so far: segments of the log, and files
+/// in `blobs/`.
 fn checksum_from(folder: &Folder, reaches: u64) -> io::Result<u32> {
-    let log = File::open(folder.engine().join("db"))?;
+    let mut log = File::open(folder.engine().join("db"))?;
     let (length, first) = (log.metadata()?.len(), reaches / SEGMENT * SEGMENT);
-    let (mut checksum, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    let mut checksum = crc32fast::Hasher::new();
     for at in (0..length).step_by(SEGMENT_SIZE) {
-        if !is_read_from(&log, at, length, first)? {
-            continue;
+        if is_read_from(&mut log, at, length, first)? {
+            log.seek(SeekFrom::Start(at))?;
+            add(&mut checksum, at, (&log).take(SEGMENT))?;
         }
-        checksum.update(&at.to_le_bytes());
-        let (mut from, end) = (at, length.min(at + SEGMENT));
-        while from < end {
-            let part = usize::try_from(end - from).unwrap_or(usize::MAX).min(buffer.len());
-            log.read_exact_at(&mut buffer[..part], from)?;
-            checksum.update(&buffer[..part]);
-            from += part as u64;
-        }
+    }
+    // They are named for their place in the log.
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u64>().ok();
+    let blobs = files_in(&folder.blobs())?.into_iter().filter_map(|path| Some((number(&path)?, path)));
+    for (number, path) in blobs.filter(|(number, _)| *number >= first).collect::<BTreeMap<_, _>>() {
+        add(&mut checksum, number, File::open(path)?)?;
     }
     Ok(checksum.finalize())
 }
 
+fn add(checksum: &mut crc32fast::Hasher, name: u64, mut bytes: impl io::Read) -> io::Result<()> {
+    checksum.update(&name.to_le_bytes());
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match bytes.read(&mut buffer)? {
+            0 => return Ok(()),
+            read => checksum.update(&buffer[..read]),
+        }
+    }
+}
+
+/// Reads what sled is about to read. Where reading fails, sled takes the log to have ended, cuts it there, and opens.
+/// What could be read is in the page cache now.
+pub(super) fn read_through(folder: &Folder) -> io::Result<()> {
+    if !folder.engine().join("db").exists() {
+        return Ok(());
+    }
+    checksum_from(folder, newest(folder)?.map_or(0, |snapshot| snapshot.reaches)).map(drop)
+}
+
 /// Whether the segment at `at` is one that sled reads which starts at `first`: its header says where it belongs. One
 /// whose header is not whole counts, since it should have been.
-fn is_read_from(log: &File, at: u64, length: u64, first: u64) -> io::Result<bool> {
+fn is_read_from(log: &mut File, at: u64, length: u64, first: u64) -> io::Result<bool> {
     if at + HEADER as u64 > length {
         return Ok(true);
     }
     let mut header = [0; HEADER];
-    log.read_exact_at(&mut header, at)?;
+    log.seek(SeekFrom::Start(at))?;
+    log.read_exact(&mut header)?;
     let (checksum, rest) = header.split_at(4);
     let is_whole = checksum == (crc32fast::hash(rest) ^ u32::MAX).to_le_bytes();
     let position = rest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)) ^ (i64::MAX as u64);

@@ -88,6 +88,7 @@ impl Backend for Sled {
         }
         room::release(&folder).map_err(failed("giving reserved room back in"))?;
         folder.prepare()?;
+        log::read_through(&folder).map_err(failed("reading sled's log in"))?;
         // sled makes its files as the umask says; behind this folder nobody else reaches them.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder.engine());
         made.map_err(failed("making sled's folder in"))?;
