@@ -36,7 +36,7 @@ fn main() -> std::process::ExitCode {
 mod harness {
     use crate::child::Random;
     use crate::parent::{Passed, seed, setting};
-    use crate::struck::{Running, SYNC_LIMIT, Task, Told, sled};
+    use crate::struck::{Running, SYNC_LIMIT, Task, Told, folder, sled};
     use claimdb::backend::{Backend, Commit, Engine, Sled, Swap, Visit};
     use claimdb::{Builder, OpenError, StorageError, Store};
     use std::collections::BTreeMap;
@@ -92,14 +92,6 @@ mod harness {
         opens_in_order().map_err(fail)?;
         twin().map_err(fail)?;
         Ok(Passed::Ran)
-    }
-
-    /// In memory, if there is room: the faults are strace's, and a disk that is busy makes no other.
-    fn folder() -> Result<tempfile::TempDir, String> {
-        let memory = Path::new("/dev/shm");
-        let free = rustix::fs::statvfs(memory).map_or(0, |found| found.f_bavail * found.f_frsize);
-        let made = if free > 512 << 20 { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        made.map_err(|error| format!("making a folder: {error}"))
     }
 
     fn real(faults: u64, random: &mut Random) -> Result<(), String> {

@@ -22,6 +22,9 @@ pub const SYNC_LIMIT: Duration = Duration::from_secs(2);
 pub const END: Duration = Duration::from_secs(40);
 const SIZES: [usize; 3] = [1, 200, 30_000];
 const TRIES: usize = 3;
+const LEASE: Duration = Duration::from_secs(3600);
+/// Longer than a few wrong clocks take from it: seven days each.
+const RETENTION: Duration = Duration::from_secs(200 * 86_400);
 
 /// What the child is to do, handed over in the environment.
 #[derive(Debug, Clone)]
@@ -96,7 +99,7 @@ fn work(task: &Task, thread: usize, store: &Store, pipe: &File) {
             _ => format!("{}-{thread}-{act}", task.round),
         };
         let durability = if act % 2 == 0 { Durability::Full } else { Durability::Result };
-        let request = Request::new(key.as_str()).durability(durability).lease(Duration::from_secs(3600));
+        let request = Request::new(key.as_str()).durability(durability).lease(LEASE).retention(RETENTION);
         match store.claim(request) {
             Ok(Outcome::Granted(claim)) => {
                 say(pipe, &format!("granted {key} {}", claim.token()));
@@ -148,12 +151,21 @@ fn say(mut pipe: &File, line: &str) {
     }
 }
 
+/// A folder in memory, if there is room: what is done to the child does not come from a disk, and one that is busy adds
+/// nothing to it.
+pub fn folder() -> Result<tempfile::TempDir, String> {
+    let memory = Path::new("/dev/shm");
+    let free = rustix::fs::statvfs(memory).map_or(0, |found| found.f_bavail * found.f_frsize);
+    let made = if free > 512 << 20 { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.map_err(|error| format!("making a folder: {error}"))
+}
+
 /// What was told of a store by all its children.
 #[derive(Debug, Default)]
 pub struct Told {
     pub completed: BTreeMap<String, (u64, usize)>,
     granted: BTreeMap<String, u64>,
-    highest: u64,
+    pub highest: u64,
     /// The highest of the children before this one.
     before: u64,
     pub started: bool,
@@ -182,6 +194,10 @@ impl Told {
                 }
                 if let Some((by, _)) = self.completed.get(key) {
                     return Err(format!("P8 remembered: {key}, completed by {by}, was granted to {token}"));
+                }
+                // Without an error no claim of this child has ended but by its completion.
+                if self.errors.is_empty() && self.granted.get(key).is_some_and(|by| *by > self.before) {
+                    return Err(format!("P5 no early takeover: {key} was granted twice within a lease"));
                 }
                 self.highest = self.highest.max(token);
                 self.granted.insert(key.to_owned(), token);

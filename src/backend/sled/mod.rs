@@ -19,6 +19,7 @@
 //! - Its background flusher is off: group commit syncs.
 
 mod barrier;
+mod lock;
 mod log;
 mod room;
 
@@ -27,6 +28,7 @@ use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
 use barrier::Barrier;
+use lock::SledsLock;
 use room::Room;
 use std::fmt;
 use std::fs::DirBuilder;
@@ -109,8 +111,9 @@ impl Backend for Sled {
             return Err(OpenError::Damaged { place, reason });
         }
         let (barrier, room) = (Barrier::new(&folder)?, Room::new(&folder)?);
+        let lock = SledsLock::find(&folder.engine().join("db"));
         let stuck = Mutex::new(false);
-        Ok(Box::new(SledEngine { db: Some(db), config, stuck, barrier, room, folder }))
+        Ok(Box::new(SledEngine { db: Some(db), config, stuck, lock, barrier, room, folder }))
     }
 }
 
@@ -184,6 +187,7 @@ struct SledEngine {
     config: ::sled::Config,
     /// Whether sled waits for ever for a write that has failed.
     stuck: Mutex<bool>,
+    lock: SledsLock,
     barrier: Barrier,
     room: Room,
     // Dropped last: it holds the lock.
@@ -290,7 +294,7 @@ impl Engine for SledEngine {
     fn sync(&self) -> Result<(), StorageError> {
         let stuck = *self.stuck.lock();
         let synced = if stuck {
-            let source = "a write failed that it would wait for; end the process and open the store again";
+            let source = "a write failed that it would wait for; open the store again";
             Err(StorageError::new("flushing", self.folder.name(), source))
         } else {
             match self.db().flush() {
@@ -315,13 +319,15 @@ impl Drop for SledEngine {
     fn drop(&mut self) {
         let db = self.db.take();
         if *self.stuck.lock() {
-            // Dropping it flushes. It stays as it is, and sled's own lock with it until the process ends.
+            // Dropping it flushes. It stays as it is, with nobody left to call it, until the process ends.
             std::mem::forget(db);
+            self.lock.give_back();
             return;
         }
         // sled unwraps a last sync of its own here.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(db))).is_ok();
         self.barrier.wait_for_sleds_lock();
+        self.lock.give_back();
         // Without its tail's checksum a store does not count as closed cleanly.
         if dropped && self.barrier.close().is_ok() && log::write_tail(&self.folder).is_ok() {
             self.folder.closed_cleanly();
