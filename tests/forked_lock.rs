@@ -47,4 +47,5 @@ fn the_lock_is_given_back_at_close_though_a_fork_lives_on() {
     assert!(!forks.is_finished(), "the fork still lives");
     release.write_all(&[0]).unwrap();
     assert!(forks.join().unwrap().unwrap().success());
+    println!("\nforked_lock: forks: 1");
 }

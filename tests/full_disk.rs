@@ -136,7 +136,7 @@ mod harness {
                 for (key, claim) in claims {
                     self.complete(&key, claim, LENGTH)?.map_err(|error| {
                         format!(
-                            "what was begun is settled while new work is refused, or before: {key}: {error}"
+                            "P6 never stuck: what was begun is settled while new work is refused: {key}: {error}"
                         )
                     })?;
                 }
@@ -189,8 +189,9 @@ mod harness {
             let filled = self.fill(&store, "first")?;
             self.goes_on_full(&store)?;
             for (key, claim) in held {
-                self.complete(&key, claim, LENGTH)?
-                    .map_err(|error| format!("what was begun is settled on a full disk: {key}: {error}"))?;
+                self.complete(&key, claim, LENGTH)?.map_err(|error| {
+                    format!("P6 never stuck: what was begun is settled on a full disk: {key}: {error}")
+                })?;
             }
             self.goes_on_full(&store)?;
             // Full, it closes and opens.

@@ -291,3 +291,34 @@ fn the_lock_is_the_systems_and_goes_with_its_process_alone() {
     drop((told, store));
     has_all(folder.path());
 }
+
+#[test]
+fn what_was_removed_stays_removed_while_the_log_is_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = vec![7; 100_000];
+    for round in 0..6 {
+        let store = open(folder.path()).unwrap();
+        for key in 0..40 {
+            let key = format!("k{key}");
+            let there = store.get(key.as_str()).unwrap().is_some();
+            let removed = round > 0 && key.ends_with(['0', '2', '4', '6', '8']);
+            assert_eq!(
+                there,
+                round > 0 && !removed,
+                "P8 remembered: {key} was removed and came back, or was lost"
+            );
+            store.remove(key.as_str()).unwrap();
+            let request = Request::new(key.as_str()).durability(Durability::Result);
+            store.claim(request).unwrap().granted().unwrap().complete_bytes(large.clone()).unwrap();
+        }
+        for key in (0..40).step_by(2) {
+            assert!(store.remove(format!("k{key}")).unwrap());
+        }
+        store.close().unwrap();
+        // Every other opening goes by the log, as after an unclean end.
+        if round % 2 == 1 {
+            fs::remove_file(folder.path().join("clean")).unwrap();
+            snapshots(folder.path()).iter().for_each(|snapshot| fs::remove_file(snapshot).unwrap());
+        }
+    }
+}

@@ -10,7 +10,6 @@
 mod child;
 #[cfg(all(not(loom), target_os = "linux"))]
 #[path = "support/ledger.rs"]
-#[allow(dead_code)]
 mod ledger;
 #[cfg(all(not(loom), target_os = "linux"))]
 #[path = "support/parent.rs"]

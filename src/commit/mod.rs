@@ -23,7 +23,6 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use wait::SyncWait;
 
 /// Who runs the syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
