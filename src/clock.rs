@@ -71,7 +71,13 @@ impl WallTime {
         self.0 / 1000
     }
 
-    /// As a date and a time to name a file with: `2026-11-29T23-24-16Z`.
+    /// As a date and a time to name a file with.
+    ///
+    /// ```
+    /// use claimdb::WallTime;
+    /// assert_eq!(WallTime::from_unix_millis(951_868_799_999).utc(), "2000-02-29T23-59-59Z");
+    /// assert_eq!(WallTime::from_unix_millis(1_772_323_200_000).utc(), "2026-03-01T00-00-00Z");
+    /// ```
     #[must_use]
     pub fn utc(self) -> String {
         let (days, second) = (self.unix_seconds() / 86_400, self.unix_seconds() % 86_400);

@@ -16,8 +16,8 @@ use super::SEGMENT_SIZE;
 use crate::backend::folder::{Folder, files_in, sync_folder, write_synced};
 use crate::clock::{Clock, SystemClock};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -97,19 +97,57 @@ pub(super) fn read_through(folder: &Folder) -> io::Result<()> {
     checksum_from(folder, newest(folder)?.map_or(0, |snapshot| snapshot.reaches)).map(drop)
 }
 
-/// Whether the segment at `at` is one that sled reads which starts at `first`: its header says where it belongs. One
-/// whose header is not whole counts, since it should have been.
+/// Whether the segment at `at` is one that sled reads which starts at `first`. One whose header is not whole counts,
+/// since it should have been.
 fn is_read_from(log: &mut File, at: u64, length: u64, first: u64) -> io::Result<bool> {
+    Ok(position(log, at, length)?.is_none_or(|position| position >= first))
+}
+
+/// Where the segment at `at` belongs in the log, by its header; `None` if that is not whole.
+fn position(log: &mut File, at: u64, length: u64) -> io::Result<Option<u64>> {
     if at + HEADER as u64 > length {
-        return Ok(true);
+        return Ok(None);
     }
     let mut header = [0; HEADER];
     log.seek(SeekFrom::Start(at))?;
     log.read_exact(&mut header)?;
     let (checksum, rest) = header.split_at(4);
     let is_whole = checksum == (crc32fast::hash(rest) ^ u32::MAX).to_le_bytes();
-    let position = rest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)) ^ (i64::MAX as u64);
-    Ok(!is_whole || position >= first)
+    let position = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes) ^ (i64::MAX as u64));
+    Ok(position.filter(|_| is_whole))
+}
+
+/// A segment of the log as it was before sled opened it.
+pub(super) struct Kept {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+/// Keeps the segment in which the newest snapshot ends. sled reads it from its start; if it finds damage before that
+/// end, it fills the rest of the segment with zeros, and then refuses to open.
+pub(super) fn keep_segment(folder: &Folder) -> io::Result<Option<Kept>> {
+    let Some(snapshot) = newest(folder)? else { return Ok(None) };
+    let mut log = File::open(folder.engine().join("db"))?;
+    let (length, first) = (log.metadata()?.len(), snapshot.reaches / SEGMENT * SEGMENT);
+    for at in (0..length).step_by(SEGMENT_SIZE) {
+        if position(&mut log, at, length)? == Some(first) {
+            let mut bytes = Vec::new();
+            log.seek(SeekFrom::Start(at))?;
+            log.take(SEGMENT).read_to_end(&mut bytes)?;
+            return Ok(Some(Kept { at, bytes }));
+        }
+    }
+    Ok(None)
+}
+
+impl Kept {
+    /// Puts it back as it was.
+    pub(super) fn put_back(self, folder: &Folder) -> io::Result<()> {
+        let mut log = OpenOptions::new().write(true).open(folder.engine().join("db"))?;
+        log.seek(SeekFrom::Start(self.at))?;
+        log.write_all(&self.bytes)?;
+        log.sync_all()
+    }
 }
 
 /// Leaves the checksum for the next opening. Called when sled is gone and everything is synced.
@@ -164,8 +202,13 @@ pub(super) fn put_bad_snapshots_aside(folder: &Folder) -> io::Result<Option<Asid
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&aside.folder)?;
     // sled changes the log when it builds a snapshot from it.
-    fs::copy(aside.engine.join("db"), aside.folder.join("db"))?;
-    File::open(aside.folder.join("db"))?.sync_all()?;
+    let copy = aside.folder.join("db");
+    let copied = fs::copy(aside.engine.join("db"), &copy).and_then(|_| File::open(&copy)?.sync_all());
+    if copied.is_err() {
+        // There may be no room for it. Nothing was moved yet.
+        let _ = fs::remove_file(&copy).and_then(|()| fs::remove_dir(&aside.folder));
+    }
+    copied?;
     for snapshot in found {
         let Some(name) = snapshot.path.file_name() else { continue };
         fs::rename(&snapshot.path, aside.folder.join(name))?;

@@ -94,8 +94,12 @@ impl Backend for Sled {
         // sled makes its files as the umask says; behind this folder nobody else reaches them.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder.engine());
         made.map_err(failed("making sled's folder in"))?;
+        let kept = log::keep_segment(&folder).map_err(failed("reading sled's log in"))?;
         let (db, config) = match self.open_sled(&folder) {
             Err(OpenError::Damaged { place, reason }) => {
+                if let Some(kept) = kept {
+                    kept.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
+                }
                 let aside = log::put_bad_snapshots_aside(&folder);
                 match aside.map_err(failed("putting sled's snapshots aside in"))? {
                     Some(aside) => self.open_from_log(&folder, aside)?,
