@@ -71,6 +71,28 @@ impl WallTime {
         self.0 / 1000
     }
 
+    /// As a date and a time to name a file with.
+    ///
+    /// ```
+    /// use claimdb::WallTime;
+    /// assert_eq!(WallTime::from_unix_millis(951_868_799_999).utc(), "2000-02-29T23-59-59Z");
+    /// assert_eq!(WallTime::from_unix_millis(1_772_323_200_000).utc(), "2026-03-01T00-00-00Z");
+    /// ```
+    #[must_use]
+    pub fn utc(self) -> String {
+        let (days, second) = (self.unix_seconds() / 86_400, self.unix_seconds() % 86_400);
+        // Years that begin in March, in cycles of 400, since the leap day is then the last of its year.
+        let (cycle, day) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = cycle * 400 + year + u64::from(month <= 2);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}Z")
+    }
+
     /// This point and `span` more, at most the last one that can be expressed.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {

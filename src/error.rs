@@ -126,6 +126,12 @@ pub enum Fault {
         /// How long the running sync has been at it.
         running: Duration,
     },
+    /// There is no room on the disk for new work. What was begun can be settled, and what is stored is told.
+    #[error(
+        "{0}; nothing new is begun until there is room: delete something else from this disk, or lengthen it. \
+         What was begun can be settled, and what is stored is told"
+    )]
+    DiskFull(#[source] StorageError),
     /// The key's scope has as many live claims as it may.
     #[error(
         "its scope has {limit} live claims, which is its bound; wait until some have settled, or raise it"
@@ -246,7 +252,7 @@ pub struct InvalidSetting {
     pub(crate) allowed: &'static str,
 }
 
-/// A store could not be opened. Nothing was changed in it.
+/// A store could not be opened. Nothing that was stored is changed then.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -269,6 +275,17 @@ pub enum OpenError {
     NotAFolder {
         /// The path.
         place: String,
+    },
+    /// Everybody on the machine may write to the folder, and so decide what the store tells.
+    #[error(
+        "opening the store {place}: everybody may write to this folder (its mode is {mode:o}); take that back with \
+         `chmod o-w {quoted}` and open it again", quoted = quoted(place)
+    )]
+    Exposed {
+        /// The store's folder.
+        place: String,
+        /// Its mode.
+        mode: u32,
     },
     /// The engine or the file system refused.
     #[error("opening the store {place}: {source}")]
@@ -306,8 +323,8 @@ pub enum OpenError {
     },
     /// What is stored is damaged; nothing was changed.
     #[error(
-        "opening the store {place}: it is damaged: {reason}. Nothing was deleted; copy the folder away before \
-         trying anything on it"
+        "opening the store {place}: it is damaged: {reason}. Nothing was deleted. Before trying anything on it, \
+         copy it: `cp -a {quoted} {copy}`", quoted = quoted(place), copy = quoted(&format!("{place}.damaged"))
     )]
     Damaged {
         /// The store's folder or engine.
@@ -315,4 +332,9 @@ pub enum OpenError {
         /// What was found.
         reason: String,
     },
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    format!("'{}'", path.replace('\'', r"'\''"))
 }

@@ -64,10 +64,11 @@ fn a_key_that_is_none_is_refused_everywhere() {
 fn settings_out_of_bounds_are_refused_by_name() {
     let day = Duration::from_secs(86_400);
     type Set = fn(Builder, Duration) -> Builder;
-    let cases: [(&str, &str, Set, Vec<Duration>); 5] = [
+    let cases: [(&str, &str, Set, Vec<Duration>); 6] = [
         ("lease", "1 ms to 366 days", Builder::lease, vec![LESS, MAX_LEASE + NANO]),
         ("retention", "1 ms to 36525 days", Builder::retention, vec![LESS, MAX_RETENTION + NANO]),
         ("sync_limit", "1 ms to 24 h", Builder::sync_limit, vec![LESS, day + NANO]),
+        ("slow_sync", "1 ms to 24 h", Builder::slow_sync, vec![LESS, day + NANO]),
         ("sweep_every", "at most 24 h", Builder::sweep_every, vec![day + NANO]),
         ("lock_wait", "at most 24 h", Builder::lock_wait, vec![day + NANO]),
     ];

@@ -263,3 +263,32 @@ fn whoever_finds_a_settle_that_nobody_waits_for_syncs_it() {
         assert_eq!(store.stats().entries, 0, "{what}");
     }
 }
+
+#[test]
+fn a_sync_that_hangs_shows_in_the_stats_while_it_does() {
+    let (faulty, clock) = (Faulty::new(), ManualClock::new());
+    let builder = Store::builder(faulty.clone()).clock(clock.clone()).sync_limit(HOUR);
+    let store = builder.slow_sync(Duration::from_secs(5)).open().unwrap();
+    grant(&store, "fast").complete("done").unwrap();
+    assert_eq!((store.stats().slow_syncs, store.stats().slowest_sync), (0, Duration::ZERO));
+
+    faulty.syncs(Syncs::Hang);
+    let claimant = {
+        let store = store.clone();
+        thread::spawn(move || store.claim("k"))
+    };
+    faulty.until_a_sync_hangs();
+    for (seconds, slow) in [(4, 0), (5, 1), (600, 1)] {
+        clock.advance(Duration::from_secs(seconds) - store.stats().sync_running.unwrap());
+        let stats = store.stats();
+        let running = Duration::from_secs(seconds);
+        assert_eq!((stats.sync_running, stats.slowest_sync), (Some(running), running));
+        assert_eq!(stats.slow_syncs, slow, "rule 10: a hung storage call is reported, after {seconds} s");
+    }
+    faulty.syncs(Syncs::Work);
+    assert!(matches!(claimant.join().unwrap(), Ok(Outcome::Granted(_))));
+    grant(&store, "fast again").complete("done").unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.sync_running, stats.slow_syncs), (None, 1));
+    assert_eq!(stats.slowest_sync, Duration::from_secs(600), "it is remembered");
+}

@@ -28,9 +28,10 @@ const FLOORS: [(&str, u8); 16] = [
 const NEIGHBOURLY: [u8; 2] = [0, 1];
 const MAX_LINES: usize = 400;
 /// The harnesses that break things from outside, where a moment must pass in another process.
-const MAY_SLEEP: [&str; 5] = [
+const MAY_SLEEP: [&str; 6] = [
     "tests/kill.rs",
     "tests/power_cut.rs",
+    "tests/stops_and_clocks.rs",
     "tests/support/child.rs",
     "tests/support/disk.rs",
     "tests/support/parent.rs",

@@ -12,7 +12,7 @@ use crate::sync::Mutex;
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 const FORMAT_VERSION: u32 = 1;
@@ -65,6 +65,10 @@ impl Folder {
         }
         let path = fs::canonicalize(path).map_err(failed("finding the real path of"))?;
         let place = path.display().to_string();
+        let mode = fs::metadata(&path).map_err(failed("looking at"))?.permissions().mode();
+        if mode & 0o002 != 0 {
+            return Err(OpenError::Exposed { place, mode: mode & 0o7777 });
+        }
 
         let lock_path = path.join("lock");
         let mut options = OpenOptions::new();
@@ -182,6 +186,11 @@ impl Folder {
         });
     }
 
+    /// Whether the last opening ended well.
+    pub(super) fn was_closed_cleanly(&self) -> bool {
+        self.clean_close().is_some()
+    }
+
     /// With how long a main file the store was closed; `None` if the last opening did not end well.
     fn clean_close(&self) -> Option<u64> {
         fs::read_to_string(self.path.join("clean")).ok()?.trim_end().parse().ok()
@@ -288,7 +297,7 @@ pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;

@@ -72,6 +72,15 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// [`StorageError`] if that is not certain. The store then refuses writes until it is opened again: asking
     /// a second time would prove nothing.
     fn sync(&self) -> Result<(), StorageError>;
+
+    /// Whether there is room for new work. Asked before a claim or a plain value is written, not before a settle: an
+    /// engine that says no while it has some left lets what was begun be settled. Must be quick.
+    ///
+    /// # Errors
+    /// [`StorageError`] if there is too little room, or the engine cannot tell.
+    fn room(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
 }
 
 /// What a scan shows its pairs to.

@@ -59,6 +59,8 @@ pub(crate) struct GroupCommit<M> {
     ended: Arc<Signal>,
     syncs: Counter,
     covered: Counter,
+    /// From when on a sync is told of as slow.
+    slow_from: Duration,
 }
 
 struct State<M> {
@@ -67,6 +69,9 @@ struct State<M> {
     marks: VecDeque<(u64, M)>,
     waiting: VecDeque<(u64, Arc<Signal>)>,
     running_since: Option<Moment>,
+    /// Of the syncs that have ended, well or not.
+    slow: u64,
+    slowest: Duration,
     poisoned: Option<Poisoned>,
     /// Set when the engine was let go; what is not covered by then never will be.
     closed: bool,
@@ -89,6 +94,9 @@ pub(crate) struct CommitStats {
     pub(crate) syncs: u64,
     pub(crate) covered: u64,
     pub(crate) running: Option<Duration>,
+    /// How many were slow, and how long the slowest took; the running one counts.
+    pub(crate) slow: u64,
+    pub(crate) slowest: Duration,
 }
 
 impl<M: Send + 'static> GroupCommit<M> {
@@ -97,6 +105,7 @@ impl<M: Send + 'static> GroupCommit<M> {
         clock: Arc<dyn Clock>,
         observer: Box<dyn Observer<M>>,
         sync_by: SyncBy,
+        slow_from: Duration,
     ) -> Self {
         Self {
             state: Mutex::new(State {
@@ -105,6 +114,8 @@ impl<M: Send + 'static> GroupCommit<M> {
                 marks: VecDeque::new(),
                 waiting: VecDeque::new(),
                 running_since: None,
+                slow: 0,
+                slowest: Duration::ZERO,
                 poisoned: None,
                 closed: false,
                 thread: Thread::NotStarted,
@@ -118,6 +129,7 @@ impl<M: Send + 'static> GroupCommit<M> {
             ended: Arc::new(Signal::new()),
             syncs: Counter::default(),
             covered: Counter::default(),
+            slow_from,
         }
     }
 
@@ -227,14 +239,15 @@ impl<M: Send + 'static> GroupCommit<M> {
             Some(engine) => engine.sync(),
             None => Err(StorageError::new("syncing", "the store", "it is closed")),
         }));
+        let took = self.clock.now().since(now);
         match result {
-            Ok(Ok(())) => self.succeeded(covered),
-            Ok(Err(error)) => self.failed(&error.to_string()),
-            Err(_) => self.failed("the engine panicked while syncing"),
+            Ok(Ok(())) => self.succeeded(covered, took),
+            Ok(Err(error)) => self.failed(&error.to_string(), took),
+            Err(_) => self.failed("the engine panicked while syncing", took),
         }
     }
 
-    fn succeeded(&self, covered: u64) {
+    fn succeeded(&self, covered: u64, took: Duration) {
         self.syncs.add(1);
         let marks = {
             let mut state = self.state.lock();
@@ -246,7 +259,7 @@ impl<M: Send + 'static> GroupCommit<M> {
             let mut state = self.state.lock();
             self.covered.add(covered - state.synced);
             state.synced = covered;
-            state.running_since = None;
+            state.sync_ended(took, self.slow_from);
             // With callers as syncers, one of those left must take over: all look again.
             let all = self.sync_by == SyncBy::Caller;
             let (released, left) =
@@ -257,11 +270,11 @@ impl<M: Send + 'static> GroupCommit<M> {
         release(released);
     }
 
-    fn failed(&self, reason: &str) {
+    fn failed(&self, reason: &str, took: Duration) {
         let released = {
             let mut state = self.state.lock();
             state.poisoned = Some(Poisoned { cause: reason.into() });
-            state.running_since = None;
+            state.sync_ended(took, self.slow_from);
             std::mem::take(&mut state.waiting)
         };
         self.observer.poisoned();
@@ -321,8 +334,25 @@ impl<M: Send + 'static> GroupCommit<M> {
 
     pub(crate) fn stats(&self) -> CommitStats {
         let now = self.clock.now();
-        let running = self.state.lock().running_since.map(|since| now.since(since));
-        CommitStats { syncs: self.syncs.get(), covered: self.covered.get(), running }
+        let (running, slow, slowest) = {
+            let state = self.state.lock();
+            (state.running_since.map(|since| now.since(since)), state.slow, state.slowest)
+        };
+        CommitStats {
+            syncs: self.syncs.get(),
+            covered: self.covered.get(),
+            running,
+            slow: slow + u64::from(running.is_some_and(|running| running >= self.slow_from)),
+            slowest: slowest.max(running.unwrap_or_default()),
+        }
+    }
+}
+
+impl<M> State<M> {
+    fn sync_ended(&mut self, took: Duration, slow_from: Duration) {
+        self.running_since = None;
+        self.slow += u64::from(took >= slow_from);
+        self.slowest = self.slowest.max(took);
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) struct Settings {
     pub(super) terms: Terms,
     pub(super) value_limit: usize,
     pub(super) sync_limit: Duration,
+    slow_sync: Duration,
 }
 
 impl Builder {
@@ -57,6 +58,7 @@ impl Builder {
                 },
                 value_limit: 1 << 20,
                 sync_limit: Duration::from_secs(30),
+                slow_sync: Duration::from_secs(1),
             },
             lock_wait: Duration::from_secs(2),
             token_floor: Token::new(0),
@@ -99,6 +101,14 @@ impl Builder {
     #[must_use]
     pub fn sync_limit(mut self, limit: Duration) -> Self {
         self.settings.sync_limit = limit;
+        self
+    }
+
+    /// From when on [`Stats::slow_syncs`](crate::Stats) counts a sync, the running one included, from 1 ms to one
+    /// day; 1 s if not set.
+    #[must_use]
+    pub fn slow_sync(mut self, from: Duration) -> Self {
+        self.settings.slow_sync = from;
         self
     }
 
@@ -152,7 +162,9 @@ impl Builder {
         let (cell, tokens) = (Arc::new(cell), Arc::new(tokens));
         let table = Arc::new(Table::new(Arc::clone(&self.clock)));
         let marks = Box::new(Marks(Arc::clone(&table)));
-        let commit = Arc::new(GroupCommit::new(engine, Arc::clone(&self.clock), marks, self.sync_by));
+        let slow_from = self.settings.slow_sync;
+        let commit = GroupCommit::new(engine, Arc::clone(&self.clock), marks, self.sync_by, slow_from);
+        let commit = Arc::new(commit);
         let sweeper = Arc::new(Sweeper {
             table: Arc::clone(&table),
             commit: Arc::clone(&commit),
@@ -189,11 +201,13 @@ impl Builder {
         let check = |setting, given: String, fits: bool, allowed| {
             if fits { Ok(()) } else { Err(InvalidSetting { setting, given, allowed }) }
         };
-        let Settings { value_limit, sync_limit, .. } = self.settings;
+        let Settings { value_limit, sync_limit, slow_sync, .. } = self.settings;
         let fits = (1..=MAX_VALUE_LIMIT).contains(&value_limit);
         check("value_limit", format!("{value_limit} bytes"), fits, "from 1 byte to 64 MiB")?;
         let fits = (Duration::from_millis(1)..=day).contains(&sync_limit);
         check("sync_limit", format!("{sync_limit:?}"), fits, "from 1 ms to 24 h")?;
+        let fits = (Duration::from_millis(1)..=day).contains(&slow_sync);
+        check("slow_sync", format!("{slow_sync:?}"), fits, "from 1 ms to 24 h")?;
         check("sweep_every", format!("{:?}", self.sweep_every), self.sweep_every <= day, "at most 24 h")?;
         check("lock_wait", format!("{:?}", self.lock_wait), self.lock_wait <= day, "at most 24 h")?;
         let fits = self.token_floor.get() < 1 << 62;

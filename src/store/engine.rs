@@ -106,6 +106,10 @@ impl Engine for Counted {
     fn sync(&self) -> Result<(), StorageError> {
         self.engine().sync()
     }
+
+    fn room(&self) -> Result<(), StorageError> {
+        self.engine().room()
+    }
 }
 
 impl Drop for Counted {

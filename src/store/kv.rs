@@ -264,7 +264,7 @@ impl Inner {
 
     /// The stored bytes of a value that is to be swapped, told to nobody.
     fn read_to_write(&self, key: &Key) -> Result<Option<Vec<u8>>, Fault> {
-        self.check_writable()?;
+        self.check_new_work()?;
         Ok(self.engine.get()?.read(key.encoded())?)
     }
 
@@ -278,7 +278,7 @@ impl Inner {
 
     fn swap_values_in(&self, writes: &[Write]) -> Result<Option<Marked<'_>>, Fault> {
         let Some((first, effects)) = writes.split_first() else { return Ok(None) };
-        self.check_writable()?;
+        self.check_new_work()?;
         let engine = self.engine.get()?;
         let mut seen = engine.read(&first.key)?;
         let marked = self.mark_values(writes)?;

@@ -222,6 +222,12 @@ impl Inner {
         }
     }
 
+    /// Refuses what begins something new while poisoned, in a fork, or without room for it.
+    fn check_new_work(&self) -> Result<(), Fault> {
+        self.check_writable()?;
+        self.engine.get()?.room().map_err(Fault::DiskFull)
+    }
+
     /// Reads a record for somebody who may tell of it: `None` if nobody may, because a settling write stands on
     /// the key that no finished sync covers. Memory is asked *after* the record was read (rule 2).
     fn read(&self, key: &Key) -> Result<Option<Seen>, Fault> {

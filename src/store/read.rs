@@ -96,6 +96,9 @@ impl Store {
             syncs: commit.syncs,
             writes_synced: commit.covered,
             sync_running: commit.running,
+            slow_syncs: commit.slow,
+            slowest_sync: commit.slowest,
+            disk_full: self.0.engine.get().is_ok_and(|engine| engine.room().is_err()),
             poisoned: self.0.commit.poisoned().is_some(),
             entries: table.entries,
             live_claims: table.live,
@@ -339,6 +342,13 @@ pub struct Stats {
     pub writes_synced: u64,
     /// How long the running sync has been at it, if one is running.
     pub sync_running: Option<Duration>,
+    /// Syncs that took as long as [`Builder::slow_sync`](crate::Builder::slow_sync) or longer. The running one counts
+    /// as soon as it does: a disk that hangs shows here before any caller's limit is over.
+    pub slow_syncs: u64,
+    /// How long the slowest sync took, the running one included.
+    pub slowest_sync: Duration,
+    /// Whether there is no room for new work, so that claims are refused.
+    pub disk_full: bool,
     /// Whether a sync failed, so that the store refuses writes.
     pub poisoned: bool,
     /// Keys that memory knows anything of.

@@ -98,7 +98,7 @@ impl Inner {
                 let stands =
                     undisturbed || request.terms.durability == Durability::Full || Break::StaleLook.is();
                 let seen = seen.map(|(bytes, _)| bytes).filter(|_| stands);
-                self.check_writable()?;
+                self.check_new_work()?;
                 self.check_room(request)?;
                 let seen = match seen {
                     Some(seen) => seen,

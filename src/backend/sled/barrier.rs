@@ -3,16 +3,22 @@
 //! The first barrier of an opening syncs all files and folders. Later ones sync the log, and what is new in
 //! `blobs/` if that folder changed. Whether it changed is told by its modification time, which is only believed
 //! once it is older than two seconds: file systems stamp by a coarse tick, and two changes within one look alike.
+//!
+//! A process that has no descriptors left must not lose its store over that. So `blobs/` is held open, and one
+//! descriptor is kept to spare for a new file in it. Should another thread have snatched that one, the whole file
+//! system is synced, which takes as long as it takes.
 
 use crate::backend::folder::{Folder, files_in, sync_folder};
 use crate::clock::{Clock, SystemClock, expired};
 use crate::error::{OpenError, StorageError};
 use crate::sync::{Mutex, Signal};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Dir, FlockOperation, flock};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +28,12 @@ pub(super) struct Barrier {
     engine: PathBuf,
     blobs: PathBuf,
     log: File,
+    /// `blobs/`, held open.
+    folder: File,
+    /// The same, for listing it. Whoever lists takes it out, and puts it back.
+    listing: Mutex<Option<Dir>>,
+    /// To be closed when a descriptor is needed and none is left.
+    spare: Mutex<Option<File>>,
     clock: SystemClock,
     known: Mutex<Known>,
 }
@@ -46,15 +58,26 @@ struct Stamp {
 impl Barrier {
     pub(super) fn new(folder: &Folder) -> Result<Self, OpenError> {
         let place = folder.name();
-        let log = File::open(folder.main()).map_err(|error| {
-            let source = StorageError::new("opening sled's log in", place.clone(), error);
-            OpenError::Storage { place, source }
+        let open = |path: PathBuf| {
+            File::open(path).map_err(|error| {
+                let source = StorageError::new("opening sled's files in", place.clone(), error);
+                OpenError::Storage { place: place.clone(), source }
+            })
+        };
+        let log = open(folder.main())?;
+        let (held, spare) = (open(folder.blobs())?, open(folder.blobs())?);
+        let listing = Dir::read_from(&held).map_err(|error| {
+            let source = StorageError::new("opening sled's files in", place.clone(), io::Error::from(error));
+            OpenError::Storage { place: place.clone(), source }
         })?;
         Ok(Self {
             root: folder.path().to_owned(),
             engine: folder.engine(),
             blobs: folder.blobs(),
             log,
+            folder: held,
+            listing: Mutex::new(Some(listing)),
+            spare: Mutex::new(Some(spare)),
             clock: SystemClock::new(),
             known: Mutex::new(Known::default()),
         })
@@ -62,24 +85,28 @@ impl Barrier {
 
     /// Makes durable what sled has flushed.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
-        self.run().map_err(|error| StorageError::new("syncing", self.root.display().to_string(), error))
+        let synced = match self.run() {
+            Err(error) if no_descriptor_is_left(&error) => self.sync_file_system(error),
+            synced => synced,
+        };
+        synced.map_err(|error| StorageError::new("syncing", self.root.display().to_string(), error))
     }
 
     fn run(&self) -> io::Result<()> {
         let mut known = self.known.lock().clone();
         let stamp = self.stamp()?;
         if !known.everything || known.stamp.is_none() || known.stamp != stamp {
-            let blobs: HashSet<PathBuf> = files_in(&self.blobs)?.into_iter().collect();
+            let blobs = self.list()?;
             for blob in blobs.difference(&known.blobs) {
-                match File::open(blob) {
-                    Ok(blob) => blob.sync_all()?,
+                match self.sync_file(blob) {
+                    Ok(()) => {}
                     // sled deletes blobs that nothing refers to any more.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
             }
             if blobs != known.blobs || !known.everything {
-                sync_folder(&self.blobs)?;
+                self.folder.sync_all()?;
             }
             known.blobs = blobs;
             known.stamp = stamp;
@@ -98,6 +125,55 @@ impl Barrier {
         let mut shared = self.known.lock();
         *shared = Known { failed: shared.failed, ..known };
         Ok(())
+    }
+
+    /// What is in `blobs/`.
+    fn list(&self) -> io::Result<HashSet<PathBuf>> {
+        let held = self.listing.lock().take();
+        let mut listing = match held {
+            Some(listing) => listing,
+            None => Dir::read_from(&self.folder)?,
+        };
+        listing.rewind();
+        let mut found = HashSet::new();
+        while let Some(entry) = listing.read() {
+            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+            if name != "." && name != ".." {
+                found.insert(self.blobs.join(name));
+            }
+        }
+        *self.listing.lock() = Some(listing);
+        Ok(found)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        let opened = match File::open(path) {
+            Err(error) if no_descriptor_is_left(&error) => {
+                drop(self.spare.lock().take());
+                File::open(path)
+            }
+            opened => opened,
+        };
+        opened?.sync_all()?;
+        if self.spare.lock().is_none() {
+            let spare = File::open(&self.blobs).ok();
+            *self.spare.lock() = spare;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that any of the file system's files holds, without opening one. What is known stays
+    /// as it is, so that the next barrier looks again.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn sync_file_system(&self, _: io::Error) -> io::Result<()> {
+        // Asked for by itself as well: before Linux 5.8 a sync of the whole tells of no error.
+        self.log.sync_data()?;
+        Ok(rustix::fs::syncfs(&self.folder)?)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn sync_file_system(&self, error: io::Error) -> io::Result<()> {
+        Err(error)
     }
 
     /// The modification time of `blobs/`; `None` if it is too fresh to be told from the next one.
@@ -141,4 +217,9 @@ impl Barrier {
         }
         self.run()
     }
+}
+
+fn no_descriptor_is_left(error: &io::Error) -> bool {
+    let number = rustix::io::Errno::from_io_error(error);
+    matches!(number, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }

@@ -5,7 +5,11 @@
 //! - Its flush does not survive a power cut. [`barrier`] syncs the files themselves.
 //! - It can open "successfully" with nothing in it when its file was cut short. The file `format`, written after
 //!   the first sync, says that there was something.
-//! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed.
+//! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed. A snapshot that
+//!   is damaged is put aside, and sled builds a new one from its log.
+//! - It takes damage in the log for its end, and opens with less. [`log`] finds what can be found of that.
+//! - When it cannot make a file in `blobs/`, its next flush waits for ever. From then on syncs fail instead.
+//! - A full disk leaves it unusable, and an opening needs room. [`room`] takes that ahead.
 //! - It panics on some damage, when opening and when dropped after a failed sync. Both are caught.
 //! - Its transactions are slow, and once one was used in a process, all else is slower too. They are used only
 //!   for commits with effects.
@@ -15,13 +19,22 @@
 //! - Its background flusher is off: group commit syncs.
 
 mod barrier;
+mod lock;
+mod log;
+mod room;
 
 use super::folder::{Files, Folder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
+use crate::sync::Mutex;
 use barrier::Barrier;
+use lock::SledsLock;
+use room::Room;
 use std::fmt;
+use std::fs::DirBuilder;
+use std::io;
 use std::ops::{Bound, ControlFlow};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -64,25 +77,90 @@ impl Backend for Sled {
             let reason = "it held records, and sled's log is gone or empty".to_owned();
             return Err(OpenError::Damaged { place: folder.name(), reason });
         }
-        folder.prepare()?;
-        let config = ::sled::Config::new()
-            .path(folder.engine())
-            .cache_capacity(self.cache)
-            .segment_size(SEGMENT_SIZE)
-            .flush_every_ms(None);
-        let place = folder.name();
-        let db = match catch_unwind(AssertUnwindSafe(|| config.open())) {
-            Ok(Ok(db)) => db,
-            Ok(Err(error)) => return Err(open_error(place, error)),
-            Err(panic) => return Err(OpenError::Damaged { place, reason: panic_text(&*panic) }),
+        let failed = |doing| {
+            let place = folder.name();
+            move |error: io::Error| {
+                let source = StorageError::new(doing, place.clone(), error);
+                OpenError::Storage { place, source }
+            }
         };
+        if folder.was_closed_cleanly()
+            && let Some(reason) = log::damage_in_tail(&folder).map_err(failed("reading sled's log in"))?
+        {
+            return Err(OpenError::Damaged { place: folder.name(), reason });
+        }
+        room::release(&folder).map_err(failed("giving reserved room back in"))?;
+        folder.prepare()?;
+        log::read_through(&folder).map_err(failed("reading sled's log in"))?;
+        // sled makes its files as the umask says; behind this folder nobody else reaches them.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder.engine());
+        made.map_err(failed("making sled's folder in"))?;
+        let kept = log::keep_segment(&folder).map_err(failed("reading sled's log in"))?;
+        let (db, config) = match self.open_sled(&folder) {
+            Err(OpenError::Damaged { place, reason }) => {
+                if let Some(kept) = kept {
+                    kept.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
+                }
+                let aside = log::put_bad_snapshots_aside(&folder);
+                match aside.map_err(failed("putting sled's snapshots aside in"))? {
+                    Some(aside) => self.open_from_log(&folder, aside)?,
+                    None => return Err(OpenError::Damaged { place, reason }),
+                }
+            }
+            opened => opened?,
+        };
+        let place = folder.name();
         // The token ceiling at least has been there since before the folder was marked.
         if folder.existed() && (!db.was_recovered() || db.is_empty()) {
             let reason = "it held records, and sled finds none".to_owned();
             return Err(OpenError::Damaged { place, reason });
         }
-        let barrier = Barrier::new(&folder)?;
-        Ok(Box::new(SledEngine { db: Some(db), barrier, folder }))
+        let (barrier, room) = (Barrier::new(&folder)?, Room::new(&folder)?);
+        let lock = SledsLock::find(&folder.engine().join("db"));
+        let stuck = Mutex::new(false);
+        Ok(Box::new(SledEngine { db: Some(db), config, stuck, lock, barrier, room, folder }))
+    }
+}
+
+impl Sled {
+    fn open_sled(&self, folder: &Folder) -> Result<(::sled::Db, ::sled::Config), OpenError> {
+        let config = ::sled::Config::new()
+            .path(folder.engine())
+            .cache_capacity(self.cache)
+            .segment_size(SEGMENT_SIZE)
+            .flush_every_ms(None);
+        match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            Ok(Ok(db)) => Ok((db, config)),
+            Ok(Err(error)) => Err(open_error(folder.name(), error)),
+            Err(panic) => Err(OpenError::Damaged { place: folder.name(), reason: panic_text(&*panic) }),
+        }
+    }
+
+    /// Opens once more, without the snapshots. If that does not give back all that they spoke of, everything is put
+    /// back as it was.
+    fn open_from_log(
+        &self,
+        folder: &Folder,
+        aside: log::Aside,
+    ) -> Result<(::sled::Db, ::sled::Config), OpenError> {
+        let place = folder.name();
+        let failed = |error| {
+            let source = StorageError::new("putting sled's snapshots back in", place.clone(), error);
+            OpenError::Storage { place: place.clone(), source }
+        };
+        // What is left of the first try may hold sled's lock for a moment.
+        Barrier::new(folder)?.wait_for_sleds_lock();
+        let refused = match self.open_sled(folder) {
+            Ok(db) if aside.is_reached(folder).map_err(failed)? => {
+                aside.keep().map_err(failed)?;
+                return Ok(db);
+            }
+            Ok(_) => "its snapshot is damaged, and its log ends before that".to_owned(),
+            Err(error) => format!("its snapshot is damaged, and without it: {error}"),
+        };
+        Barrier::new(folder)?.wait_for_sleds_lock();
+        aside.put_back(folder).map_err(failed)?;
+        Err(OpenError::Damaged { place, reason: refused })
     }
 }
 
@@ -111,7 +189,12 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 struct SledEngine {
     /// `None` only while being dropped.
     db: Option<::sled::Db>,
+    config: ::sled::Config,
+    /// Whether sled waits for ever for a write that has failed.
+    stuck: Mutex<bool>,
+    lock: SledsLock,
     barrier: Barrier,
+    room: Room,
     // Dropped last: it holds the lock.
     folder: Folder,
 }
@@ -123,6 +206,16 @@ impl SledEngine {
 
     fn error(&self, doing: &'static str, error: ::sled::Error) -> StorageError {
         StorageError::new(doing, self.folder.name(), error)
+    }
+
+    /// What a failed write leaves behind. An error of the log is one that sled remembers, and every later call fails.
+    /// If it could not make or write a file in `blobs/`, it forgets the error and not the write: the next flush would
+    /// wait for that for ever.
+    fn write_failed(&self, error: ::sled::Error) -> StorageError {
+        if matches!(error, ::sled::Error::Io(_)) && self.config.global_error().is_ok() {
+            *self.stuck.lock() = true;
+        }
+        self.error("writing to", error)
     }
 
     fn swap(&self, commit: &Commit<'_>) -> Result<Swap, ::sled::Error> {
@@ -181,7 +274,7 @@ impl Engine for SledEngine {
     }
 
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
-        let swap = |commit| self.swap(commit).map_err(|error| self.error("writing to", error));
+        let swap = |commit| self.swap(commit).map_err(|error| self.write_failed(error));
         commits.iter().map(swap).collect()
     }
 
@@ -199,13 +292,26 @@ impl Engine for SledEngine {
         Ok(())
     }
 
+    fn room(&self) -> Result<(), StorageError> {
+        self.room.check()
+    }
+
     fn sync(&self) -> Result<(), StorageError> {
-        let synced = match self.db().flush() {
-            Ok(_) => self.barrier.sync(),
-            Err(error) => Err(self.error("flushing", error)),
+        let stuck = *self.stuck.lock();
+        let synced = if stuck {
+            let source = "a write failed that it would wait for; open the store again";
+            Err(StorageError::new("flushing", self.folder.name(), source))
+        } else {
+            match self.db().flush() {
+                Ok(_) => self.barrier.sync(),
+                Err(error) => Err(self.error("flushing", error)),
+            }
         };
         match synced.and_then(|()| self.folder.is_there()) {
-            Ok(()) => self.folder.exists_now(),
+            Ok(()) => {
+                self.room.take();
+                self.folder.exists_now()
+            }
             Err(error) => {
                 self.barrier.failed();
                 Err(error)
@@ -217,10 +323,18 @@ impl Engine for SledEngine {
 impl Drop for SledEngine {
     fn drop(&mut self) {
         let db = self.db.take();
+        if *self.stuck.lock() {
+            // Dropping it flushes. It stays as it is, with nobody left to call it, until the process ends.
+            std::mem::forget(db);
+            self.lock.give_back();
+            return;
+        }
         // sled unwraps a last sync of its own here.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(db))).is_ok();
         self.barrier.wait_for_sleds_lock();
-        if dropped && self.barrier.close().is_ok() {
+        self.lock.give_back();
+        // Without its tail's checksum a store does not count as closed cleanly.
+        if dropped && self.barrier.close().is_ok() && log::write_tail(&self.folder).is_ok() {
             self.folder.closed_cleanly();
         }
     }
