@@ -161,7 +161,7 @@ fn at_every_fault_completion_and_effects_land_together_or_not_at_all() {
                     assert!(matches!(read, Err(KvError::Failed { .. })), "P9 fail closed: {name}: {read:?}");
                     drop(told);
                     let _ = store.close();
-                    faulty.mem.crash();
+                    faulty.crash();
                     store = open(&faulty, &clock);
                     landed_together(&store, name);
                     return true;
@@ -212,7 +212,7 @@ fn at_every_power_cut_completion_and_effects_are_there_together_or_not_at_all() 
             arm(&faulty);
             let told = catch_unwind(AssertUnwindSafe(|| claim.complete_with("done", effects("1"))));
             let told = matches!(told, Ok(Ok(())));
-            faulty.mem.crash();
+            faulty.crash();
             let fired = faulty.disarm();
             drop(store);
             let left = landed_together(&open(&faulty, &clock), name);
@@ -242,7 +242,7 @@ fn at_every_fault_several_writes_land_together_or_not_at_all() {
         if store.stats().poisoned {
             assert!(!matches!(told, Ok(Ok(()))), "P4 durable before told: {name}");
             let _ = store.close();
-            faulty.mem.crash();
+            faulty.crash();
             store = open(&faulty, &clock);
         }
         let text = |name, key| String::from_utf8(store.kv(name).get(key).unwrap().unwrap()).unwrap();

@@ -107,7 +107,7 @@ fn after_a_failed_sync_nothing_is_told_that_no_finished_sync_covers() {
         assert!(look_is_poisoned(&store.sync()), "asking again would prove nothing");
 
         assert!(store.close().is_err(), "the last sync failed, and close says so");
-        faulty.mem.crash();
+        faulty.crash();
         let store = open();
         assert_eq!(stored(store.claim("old").unwrap()).as_deref(), Some("old"), "P8 remembered");
         grant(&store, request("new")).complete("again").unwrap();

@@ -34,7 +34,7 @@ impl World {
     /// Closes the store, cuts the power and opens it again.
     fn reopen(&mut self) {
         let _ = self.store.close(); // after a failed sync it says so
-        self.faulty.mem.crash();
+        self.faulty.crash();
         self.store = open(&self.faulty);
     }
 

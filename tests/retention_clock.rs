@@ -159,7 +159,7 @@ fn the_high_water_mark_outlives_a_power_cut() {
         world.store().sweep(10).unwrap();
         world.store().sync().unwrap();
     }
-    world.faulty.mem.crash();
+    world.faulty.crash();
     let store = world.open(before(YEAR)).clone();
     let claim = store.claim("next").unwrap().granted().unwrap();
     claim.complete("done").unwrap();

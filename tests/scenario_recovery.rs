@@ -94,7 +94,7 @@ fn an_opening_that_is_not_durable_answers_nothing() {
     let store = builder(&faulty, &clock).open().unwrap();
     grant(&store, Request::new("done").durability(Durability::Relaxed)).complete("done").unwrap();
     let dead = grant(&store, "k").token();
-    faulty.mem.crash();
+    faulty.crash();
     for syncs in [Syncs::Fail, Syncs::Panic] {
         faulty.syncs(syncs);
         let told = builder(&faulty, &clock).open();

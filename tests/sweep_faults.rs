@@ -232,7 +232,7 @@ fn a_power_cut_in_the_middle_of_a_sweep_loses_nothing_and_comes_right() {
             if synced {
                 world.store.sync().unwrap();
             }
-            world.faulty.mem.crash();
+            world.faulty.crash();
             world.live = None;
             world.store = open(&world.faulty, &world.clock);
             let told = world.store.get("settled").unwrap();

@@ -11,7 +11,10 @@
 //! - What a finished [`sync`](Engine::sync) covers survives a power cut: everything that returned before the sync
 //!   began. The first sync of an opening covers all that the place holds, so that nothing is told that only the
 //!   page cache remembers (rule 6).
-//! - After a power cut the swap of one commit is there whole or not at all.
+//! - After a power cut the swap of one commit is there whole or not at all. Of the commits that no finished sync
+//!   covers any part may be there; the promises hold for each. The retention index asks for more: that it be a
+//!   beginning of them, in the order in which they returned. Over an engine that keeps a later one and loses an
+//!   earlier, records can be left that no sweep finds before [`Store::rebuild_index`](crate::Store::rebuild_index).
 //! - At most one engine of a place is open, in all processes.
 
 #[cfg(any(feature = "sled", feature = "redb"))]

@@ -25,8 +25,8 @@
 //! - It is interrupted: as before, for the settle that may come.
 //!
 //! So no record is left without an entry, and each entry goes away or moves on when its time has come, also while its
-//! key goes from one claim to the next without a pause. A power cut loses a tail of what was written and not synced,
-//! which keeps the order of entry and record on both sides.
+//! key goes from one claim to the next without a pause. A power cut loses a tail of what was written and not synced
+//! (see [`backend`](crate::backend)), which keeps the order of entry and record on both sides.
 
 use super::Inner;
 use super::caller::{Caller, on_this_thread};

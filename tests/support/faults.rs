@@ -1,12 +1,16 @@
-//! Memory whose calls fail when a test says so.
+//! A drive whose calls fail when a test says so.
 //!
-//! Every call of the engine is numbered from the moment a fault is armed. The n-th one, or the n-th and those after
-//! it, fails or panics, before or after it has landed. Syncs can be told apart, and can hang until released.
+//! Every call of the engine, its opening and its closing included, is numbered from the moment a fault is armed. The
+//! n-th one, or the n-th and those after it, fails, panics, or is where the power is cut or the process is killed,
+//! before or after it has landed. Syncs can be told apart, and can hang until released.
 
-use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
+#[path = "drive.rs"]
+pub mod drive;
+
+use claimdb::backend::{Backend, Commit, Engine, Swap, Visit};
 use claimdb::{OpenError, StorageError};
-use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use drive::{Cut, Drive};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// How a call goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +23,13 @@ pub enum Fault {
     PanicBefore,
     /// A panic, and yet it was done.
     PanicAfter,
+    /// The machine goes down: this call and all after it are errors, and nothing was done.
+    DownBefore,
+    /// The machine goes down, and yet it was done.
+    DownAfter,
 }
 
+/// Those after which the store goes on.
 pub const FAULTS: [Fault; 4] = [Fault::FailBefore, Fault::FailAfter, Fault::PanicBefore, Fault::PanicAfter];
 
 /// What the syncs do.
@@ -34,35 +43,40 @@ pub enum Syncs {
     One,
 }
 
-/// A [`Mem`] with faults. Clones share both.
+/// A [`Drive`] with faults. Clones share both.
 #[derive(Debug, Clone)]
 pub struct Faulty {
-    pub mem: Mem,
+    drive: Drive,
     plan: Arc<Plan>,
 }
 
 #[derive(Debug)]
 struct Plan {
+    drive: Drive,
     state: Mutex<State>,
     changed: Condvar,
-    opened: Mutex<Option<Weak<dyn Engine>>>,
 }
 
-#[derive(Debug)]
 struct State {
     calls: u64,
     armed: Option<(std::ops::Range<u64>, Fault)>,
     fired: Vec<&'static str>,
     syncs: Syncs,
     hanging: usize,
+    /// What the drive held when the machine went down.
+    down: Option<Cut>,
 }
 
 impl Faulty {
     pub fn new() -> Self {
-        let state = State { calls: 0, armed: None, fired: Vec::new(), syncs: Syncs::Work, hanging: 0 };
-        let plan =
-            Arc::new(Plan { state: Mutex::new(state), changed: Condvar::new(), opened: Mutex::new(None) });
-        Self { mem: Mem::with_power_cuts(), plan }
+        Self::over(Drive::default())
+    }
+
+    pub fn over(drive: Drive) -> Self {
+        let state =
+            State { calls: 0, armed: None, fired: Vec::new(), syncs: Syncs::Work, hanging: 0, down: None };
+        let plan = Plan { drive: drive.clone(), state: Mutex::new(state), changed: Condvar::new() };
+        Self { drive, plan: Arc::new(plan) }
     }
 
     /// From now on the call number `first`, counted from 0, and the `count - 1` calls after it go wrong.
@@ -85,26 +99,33 @@ impl Faulty {
         std::mem::take(&mut state.fired)
     }
 
+    /// Which calls have gone wrong so far.
+    pub fn fired(&self) -> Vec<&'static str> {
+        self.plan.lock().fired.clone()
+    }
+
+    /// Cuts the power: nothing survives that was not synced.
+    pub fn crash(&self) {
+        self.drive.crash();
+    }
+
+    /// What the drive held when the machine went down, if it did.
+    pub fn down(&self) -> Option<Cut> {
+        self.plan.lock().down.clone()
+    }
+
+    pub fn is_down(&self) -> bool {
+        self.plan.lock().down.is_some()
+    }
+
     /// All that is stored now under keys that begin with `prefix`, looked at beside the store that has it open.
     pub fn stored(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let opened = self.plan.opened.lock().unwrap().as_ref().and_then(Weak::upgrade);
-        let engine = opened.unwrap_or_else(|| self.mem.open().unwrap().into());
-        let mut found = Vec::new();
-        let mut collect = |key: &[u8], value: &[u8]| {
-            found.push((key.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
-        };
-        engine.scan(prefix, None, &mut collect).unwrap();
-        found
+        self.drive.stored(prefix)
     }
 
     /// Puts bytes into the closed place, whatever is there; `None` deletes.
     pub fn put(&self, key: &[u8], value: Option<&[u8]>) {
-        let engine = self.mem.open().expect("the place is closed");
-        let expected = engine.read(key).unwrap();
-        let commit = Commit { key, expected: expected.as_deref(), new: value, hints: &[], effects: &[] };
-        assert_eq!(engine.commit(&[commit]).remove(0).unwrap(), Swap::Done);
-        engine.sync().unwrap();
+        self.drive.put(key, value);
     }
 
     /// What syncs do from now on; those that hang go on as this says.
@@ -141,53 +162,88 @@ impl Plan {
     }
 
     fn around<T>(&self, call: &'static str, body: impl FnOnce() -> T) -> Result<T, StorageError> {
-        let fault = self.next(call);
-        match fault {
+        match self.next(call) {
             None => return Ok(body()),
             Some(Fault::FailBefore) => {}
             Some(Fault::PanicBefore) => panic!("{call} panics on purpose"),
+            Some(Fault::DownBefore) => self.go_down(),
             Some(Fault::FailAfter) => drop(body()),
             Some(Fault::PanicAfter) => {
                 drop(body());
                 panic!("{call} panics on purpose, after it landed");
             }
+            Some(Fault::DownAfter) => {
+                drop(body());
+                self.go_down();
+            }
         }
         Err(broken(call))
+    }
+
+    fn go_down(&self) {
+        self.lock().down = Some(self.drive.cut());
+        self.drive.kill();
     }
 }
 
 fn broken(call: &'static str) -> StorageError {
-    StorageError::new(call, "the faulty memory", "on purpose")
+    StorageError::new(call, "the faulty drive", "on purpose")
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("calls", &self.calls)
+            .field("armed", &self.armed)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Backend for Faulty {
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
-        let engine: Arc<dyn Engine> = self.mem.open()?.into();
-        *self.plan.opened.lock().unwrap() = Some(Arc::downgrade(&engine));
-        Ok(Box::new(FaultyEngine { engine, plan: Arc::clone(&self.plan) }))
+        let failed = |source| OpenError::Storage { place: "the faulty drive".to_owned(), source };
+        if self.is_down() {
+            return Err(failed(broken("open")));
+        }
+        let engine = self.plan.around("open", || self.drive.open()).map_err(failed)??;
+        Ok(Box::new(FaultyEngine { engine: Some(engine), plan: Arc::clone(&self.plan) }))
     }
 }
 
 #[derive(Debug)]
 struct FaultyEngine {
-    engine: Arc<dyn Engine>,
+    /// `None` only while being dropped.
+    engine: Option<Box<dyn Engine>>,
     plan: Arc<Plan>,
+}
+
+impl FaultyEngine {
+    fn engine(&self) -> &dyn Engine {
+        self.engine.as_deref().unwrap()
+    }
+}
+
+impl Drop for FaultyEngine {
+    fn drop(&mut self) {
+        let engine = self.engine.take();
+        let _ = self.plan.around("close", || drop(engine));
+    }
 }
 
 impl Engine for FaultyEngine {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        self.plan.around("read", || self.engine.read(key))?
+        self.plan.around("read", || self.engine().read(key))?
     }
 
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
-        match self.plan.around("commit", || self.engine.commit(commits)) {
+        match self.plan.around("commit", || self.engine().commit(commits)) {
             Ok(answers) => answers,
             Err(error) => commits.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
-        self.plan.around("scan", || self.engine.scan(prefix, after, visit))?
+        self.plan.around("scan", || self.engine().scan(prefix, after, visit))?
     }
 
     fn sync(&self) -> Result<(), StorageError> {
@@ -209,6 +265,6 @@ impl Engine for FaultyEngine {
             Syncs::Panic => panic!("sync panics on purpose"),
             Syncs::Work | Syncs::Hang | Syncs::One => {}
         }
-        self.plan.around("sync", || self.engine.sync())?
+        self.plan.around("sync", || self.engine().sync())?
     }
 }
