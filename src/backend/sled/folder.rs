@@ -6,6 +6,8 @@
 //! clean    there between a clean close and the next opening; the length of sled's log at that close
 //! sled/    sled's own files
 //! ```
+//!
+//! While it is compacted there are two more, see [`replace`](super::replace).
 
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
@@ -168,6 +170,14 @@ impl Folder {
             write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())?;
             sync_folder(&self.path)
         });
+    }
+
+    /// Forgets that it was, since that is about to change.
+    pub(super) fn not_closed_cleanly(&self) -> io::Result<()> {
+        match fs::remove_file(self.path.join("clean")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => sync_folder(&self.path),
+        }
     }
 
     /// With how long a log the store was closed; `None` if the last opening did not end well.

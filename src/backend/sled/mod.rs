@@ -16,6 +16,7 @@
 
 mod barrier;
 mod folder;
+mod replace;
 
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
@@ -25,6 +26,7 @@ use std::fmt;
 use std::ops::{Bound, ControlFlow};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The largest that sled takes. Fixed when a store is created.
 const SEGMENT_SIZE: usize = 16 << 20;
@@ -36,13 +38,21 @@ const DEFAULT_CACHE: u64 = 128 << 20;
 pub struct Sled {
     path: PathBuf,
     cache: u64,
+    must_exist: bool,
 }
 
 impl Sled {
     /// The store in the folder `path`, which is created if it is not there yet.
     #[must_use]
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE }
+        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE, must_exist: false }
+    }
+
+    /// The store in the folder `path`, which must be one: opening anything else fails as [`OpenError::NoStore`], and
+    /// nothing is created.
+    #[must_use]
+    pub fn existing(path: impl AsRef<Path>) -> Self {
+        Self { must_exist: true, ..Self::new(path) }
     }
 
     /// How many bytes of pages sled keeps in memory; 128 MiB if not set, at least 1 MiB.
@@ -58,7 +68,17 @@ impl Backend for Sled {
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        self.open_engine().map(|engine| Box::new(engine) as _)
+    }
+}
+
+impl Sled {
+    fn open_engine(&self) -> Result<SledEngine, OpenError> {
+        if self.must_exist && !self.path.join("format").is_file() {
+            return Err(OpenError::NoStore { place: self.place() });
+        }
         let folder = Folder::lock(&self.path)?;
+        replace::mend(&folder)?;
         // Looked at before sled is: it makes a new log where it finds none, and the next opening would believe it.
         if folder.existed() && !folder.has_log()? {
             let reason = "it held records, and sled's log is gone or empty".to_owned();
@@ -82,7 +102,7 @@ impl Backend for Sled {
             return Err(OpenError::Damaged { place, reason });
         }
         let barrier = Barrier::new(&folder)?;
-        Ok(Box::new(SledEngine { db: Some(db), barrier, folder }))
+        Ok(SledEngine { db: Some(db), barrier, folder: Arc::new(folder) })
     }
 }
 
@@ -112,8 +132,8 @@ struct SledEngine {
     /// `None` only while being dropped.
     db: Option<::sled::Db>,
     barrier: Barrier,
-    // Dropped last: it holds the lock.
-    folder: Folder,
+    // Dropped last: it holds the lock, unless somebody goes on holding it.
+    folder: Arc<Folder>,
 }
 
 impl SledEngine {
