@@ -246,7 +246,7 @@ fn seen(path: &Path) -> Instant {
 #[test]
 fn killed_at_any_moment_all_that_was_told_is_there_exactly_once() {
     const ROUNDS: u32 = 200;
-    const LIMIT: Duration = Duration::from_secs(40);
+    const LIMIT: Duration = Duration::from_secs(30);
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("store");
     let mut told = used(&folder);
@@ -277,7 +277,7 @@ fn killed_at_any_moment_all_that_was_told_is_there_exactly_once() {
         rounds += 1;
     }
     println!("compact: kills: {rounds}, in {:.0?}; what they left: {left:?}", begin.elapsed());
-    assert!(rounds >= 20, "only {rounds} kills in {LIMIT:?} mean nothing");
+    assert!(rounds >= 15, "only {rounds} kills in {LIMIT:?} mean nothing");
     let in_the_middle = left.keys().filter(|names| names.contains("fresh") || names.contains("replaced"));
     assert!(in_the_middle.count() > 0, "none was killed in the middle: {left:?}");
 }
@@ -285,11 +285,12 @@ fn killed_at_any_moment_all_that_was_told_is_there_exactly_once() {
 #[test]
 fn at_any_power_cut_all_that_was_told_is_there_exactly_once() {
     const ROUNDS: u32 = 20;
-    const LIMIT: Duration = Duration::from_secs(40);
+    const LIMIT: Duration = Duration::from_secs(20);
     if let Err(reason) = disk::Disk::available() {
         // As root on Linux there is nothing in the way.
         assert!(reason == "not root" || !cfg!(target_os = "linux"), "no disk to cut the power of: {reason}");
-        println!("compact: power cuts: skipped: {reason}");
+        // As the other harnesses tell it.
+        println!("test compact_power_cut ... ignored, {reason}");
         return;
     }
     let disk = disk::Disk::new("compact", 512).unwrap();

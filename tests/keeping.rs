@@ -172,7 +172,7 @@ fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
 
     damage(&place);
     let damaged = claimdb("verify", &[&place.store()]);
-    assert_eq!(damaged.code, Some(4), "{}", damaged.err);
+    assert_eq!(damaged.code, Some(4), "damage is not told by the exit code: {}", damaged.err);
     let lines: Vec<_> = damaged.out.lines().collect();
     assert!(lines.len() == 3 && lines[0].starts_with("record key#"), "{}", damaged.out);
     assert!(lines[1].starts_with("value key#") && lines[2].starts_with("damaged: 2 records, 0 values"));

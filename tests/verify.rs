@@ -201,7 +201,7 @@ fn a_record_without_an_entry_and_a_token_above_the_ceiling_are_found() {
     store.close().unwrap();
     place.put(CEILING, Some(&early));
     let (_, flaws) = place.verify();
-    let [flaw] = &flaws[..] else { panic!("{flaws:?}") };
+    let [flaw] = &flaws[..] else { panic!("rule 8: a token above the ceiling was not found: {flaws:?}") };
     assert!(matches!(unreadable(flaw), (Part::Record, Damage::TokenAboveCeiling { .. })), "rule 8: {flaw:?}");
     let text = flaw.to_string();
     assert!(text.starts_with("record key#") && text.contains("ceiling"), "{text}");
@@ -242,7 +242,7 @@ fn repairing_puts_aside_what_cannot_be_read_and_keeps_all_else() {
     }
     let damaged = place.stored();
     let repaired = Store::repair(place.folder()).unwrap();
-    assert_eq!((repaired.aside, repaired.new_ceiling), (4, None));
+    assert_eq!((repaired.aside, repaired.new_ceiling), (4, None), "what cannot be read was not put aside");
     assert_eq!((repaired.copied.records, repaired.copied.values, repaired.copied.unreadable), (148, 149, 0));
     let path = repaired.aside_in.unwrap();
     assert_eq!(path, place.folder().join("aside-1"));

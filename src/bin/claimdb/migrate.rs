@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Copy a store into a new folder, for another storage engine or the same
 ///
-/// What is remembered is in the copy as it was; records whose retention is over are left out. The source is not
+/// What is remembered is in the copy as it was; results whose retention is over are left out. The source is not
 /// changed, and no process may have it open. The copy is made in a folder beside DST, whose name ends in `.partial`,
 /// and gets its name once it is whole and durable. Use one of the two afterwards: both would hand out the same tokens.
 #[derive(Debug, clap::Args)]

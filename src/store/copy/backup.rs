@@ -12,6 +12,7 @@ use super::{Copied, CopyError, Target, page, walk};
 use crate::backend::{Backend, Engine};
 use crate::clock::WallTime;
 use crate::error::Fault;
+use crate::store::caller::{Caller, on_this_thread};
 use crate::store::recording::{PATIENCE, Recording, Touched};
 use crate::store::{Inner, Store};
 use std::path::Path;
@@ -33,11 +34,11 @@ impl Store {
     /// - it tells of nothing that is not durable in this store.
     ///
     /// Claims that are pending at that moment are, in the copy, those of an opening that has ended; claims kept in
-    /// memory are not in it. Records whose retention is over are left out.
+    /// memory are not in it. Results whose retention is over are left out.
     ///
     /// Tokens granted from the copy are greater than all in it. This store goes on granting: once the copy is put in
     /// its stead, P2 holds if the clock is past the time at which this store stopped; otherwise open it with
-    /// [`Builder::token_floor`](super::Builder::token_floor).
+    /// [`Builder::token_floor`](crate::Builder::token_floor).
     ///
     /// It reads everything that is stored and holds in memory a page of it, and the keys that are written meanwhile.
     /// Writers are held back once, for the time of reading what was written last, a second at most. If they
@@ -115,7 +116,7 @@ impl Inner {
         drop(watch);
         // After the moment: a record in the copy has a token below it, and is durable once this sync has ended.
         let ceiling = self.tokens.ceiling();
-        self.wait_for_sync()?;
+        on_this_thread(self.next_sync(Caller::Thread))?;
         target.finish(ceiling, self.wall())
     }
 

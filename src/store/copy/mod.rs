@@ -51,7 +51,7 @@ pub struct Copied {
     pub values: u64,
     /// What could not be read, and was copied as it is.
     pub unreadable: u64,
-    /// Records that were left out, since their retention is over.
+    /// Results that were left out, since their retention is over.
     pub forgotten: u64,
 }
 

@@ -15,7 +15,7 @@ impl Builder {
     /// store is not changed, but for what every opening of its engine does.
     ///
     /// What is remembered is in the copy as it was, claims that were pending among it: their openings have ended.
-    /// Records whose retention is over are left out, and the retention index is made anew. Tokens granted from the
+    /// Results whose retention is over are left out, and the retention index is made anew. Tokens granted from the
     /// copy are greater than all that the store granted before (P2); if the store is used again afterwards, see
     /// [`token_floor`](Self::token_floor). Reads everything that is stored, and holds a page of it in memory.
     ///

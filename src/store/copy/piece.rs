@@ -1,10 +1,10 @@
 //! What a stored pair is.
 
 use crate::backend::Write;
-use crate::clock::WallTime;
+use crate::clock::{WallTime, expired};
 use crate::error::Damage;
 use crate::key::{IndexEntry, Key, Space};
-use crate::protocol::decide::{self, Sweeping};
+use crate::protocol::decide;
 use crate::record::{self, Record};
 use crate::store::index;
 use crate::store::own::ceiling_key;
@@ -92,13 +92,12 @@ impl Judge {
         if let Some(ceiling) = self.ceiling {
             decide::check_token(&record, ceiling)?;
         }
-        let token = record.token;
-        match decide::sweep(Some(&record), token, self.wall) {
-            Sweeping::Delete => Ok(Piece::Forgotten),
-            Sweeping::Later(_) | Sweeping::Stale => {
-                let entry = record.kept_until().map(|end| index::entry(end, token, key));
-                Ok(Piece::Record { token, entry })
-            }
+        // What everybody is told is absent. A pending record is left to the sweep, which knows who has its key.
+        if record.forgotten_at().is_some_and(|end| expired(self.wall, end)) {
+            return Ok(Piece::Forgotten);
         }
+        let token = record.token;
+        let entry = record.kept_until().map(|end| index::entry(end, token, key));
+        Ok(Piece::Record { token, entry })
     }
 }

@@ -28,7 +28,7 @@ pub struct Repaired {
     pub aside_in: Option<PathBuf>,
     /// The token ceiling that was set, if the one that was stored could not be believed. If the clock is behind the time
     /// at which the store was used last, open it once with
-    /// [`Builder::token_floor`](super::Builder::token_floor) above every token that is known.
+    /// [`Builder::token_floor`](crate::Builder::token_floor) above every token that is known.
     pub new_ceiling: Option<Token>,
 }
 
