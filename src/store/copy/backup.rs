@@ -47,6 +47,9 @@ impl Store {
     /// # Errors
     /// [`CopyError`]; what was written to `target` is then refused by every opening, unless nothing was.
     pub fn backup_to(&self, target: &dyn Backend) -> Result<Copied, CopyError> {
+        // Before anything is made of the target.
+        self.0.check_process()?;
+        self.0.check_writable()?;
         let copy = target.open()?;
         self.0.back_up(&*copy, target.place())
     }
@@ -72,6 +75,7 @@ impl Store {
         folder: impl AsRef<Path>,
         backend: impl FnOnce(&Path) -> Box<dyn Backend>,
     ) -> Result<Copied, CopyError> {
+        self.0.check_process()?;
         staged(folder.as_ref(), |partial| self.backup_to(&*backend(partial)))
     }
 }
@@ -90,7 +94,6 @@ impl Drop for Watch<'_> {
 
 impl Inner {
     fn back_up(&self, copy: &dyn Engine, place: String) -> Result<Copied, CopyError> {
-        self.check_writable()?;
         let watch = Watch { store: self, recording: Recording::new(Arc::clone(&self.clock)) };
         let limit = self.limit();
         let busy = || CopyError::Busy { waited: limit };
