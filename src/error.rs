@@ -82,6 +82,12 @@ pub enum Damage {
         /// What was found.
         reason: String,
     },
+    /// It stands under a key that this build does not write.
+    #[error("its key of {length} bytes is none that this build knows")]
+    UnknownKey {
+        /// How many bytes the key has.
+        length: usize,
+    },
     /// Its token is one that this store has not handed out (rule 8).
     #[error("its token {token} is not below the durable ceiling {ceiling}")]
     TokenAboveCeiling {
@@ -320,6 +326,21 @@ pub enum OpenError {
         found: String,
         /// The engine it was to be opened with.
         asked: &'static str,
+    },
+    /// It is a copy whose writing was cut off. It holds a part of what was to be copied.
+    #[error(
+        "opening the store {place}: it is a copy that was not finished, and holds a part of its store; delete it \
+         and make the copy again"
+    )]
+    UnfinishedCopy {
+        /// The store's folder or engine.
+        place: String,
+    },
+    /// There is no store, and none was to be made.
+    #[error("opening the store {place}: there is none; give the folder of a store")]
+    NoStore {
+        /// The path.
+        place: String,
     },
     /// What is stored is damaged; nothing was changed.
     #[error(

@@ -85,7 +85,7 @@ impl Key {
     /// does not give keys away, and lines of one process about one key can be told to belong together.
     #[must_use]
     pub fn label(&self) -> KeyLabel {
-        KeyLabel(sync::process_seed().hash_one(&self.0) >> 16)
+        KeyLabel::of(&self.0)
     }
 
     /// The bytes with which all keys of this one's scope begin.
@@ -237,6 +237,13 @@ impl fmt::Display for Key {
 /// Stands for a key in messages without giving it away. See [`Key::label`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyLabel(u64);
+
+impl KeyLabel {
+    /// What stands for whatever is stored under `stored`, a key or not.
+    pub(crate) fn of(stored: &[u8]) -> Self {
+        Self(sync::process_seed().hash_one(stored) >> 16)
+    }
+}
 
 impl fmt::Display for KeyLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -49,12 +49,15 @@ pub use fingerprint::{Fingerprint, FingerprintError};
 pub use key::{Key, KeyError, KeyLabel, MAX_NAME, MAX_SCOPE};
 pub use lease::LossCause;
 pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};
+#[cfg(feature = "sled")]
+pub use store::Repaired;
 pub use store::{
-    About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, Compared, ExpiredLease, InFlight,
-    Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Kv, KvError, KvScan, Listing, LiveClaims,
-    Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT, MAX_WRITES, MAX_WRITES_BYTES,
-    Mismatched, Omitted, Outcome, Pending, Rebuilt, Refused, Request, Resolution, Retry, RetryCause, Run,
-    RunError, Scope, ScopeCount, SettleError, Settled, Stats, Store, StoreFuture, Stored, Swept, Writes,
+    About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, Compared, Copied, CopyError,
+    ExpiredLease, Flaw, InFlight, Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Kv, KvError,
+    KvScan, Listing, LiveClaims, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT,
+    MAX_WRITES, MAX_WRITES_BYTES, Mismatched, Omitted, Outcome, Part, Pending, Rebuilt, Refused, Request,
+    Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, Settled, Stats, Store,
+    StoreFuture, Stored, Swept, Verified, Writes,
 };
 #[cfg(loom)]
 pub use sync::Break;

@@ -6,6 +6,8 @@
 //! clean    there between a clean close and the next opening; the length of the engine's file at that close
 //! sled/    the engine's own files, in a folder that is named for it
 //! ```
+//!
+//! While a store over sled is compacted there are two more, see `sled/replace.rs`.
 
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
@@ -189,6 +191,14 @@ impl Folder {
     /// Whether the last opening ended well.
     pub(super) fn was_closed_cleanly(&self) -> bool {
         self.clean_close().is_some()
+    }
+
+    /// Forgets that it was, since that is about to change.
+    pub(super) fn not_closed_cleanly(&self) -> io::Result<()> {
+        match fs::remove_file(self.path.join("clean")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => sync_folder(&self.path),
+        }
     }
 
     /// With how long a main file the store was closed; `None` if the last opening did not end well.

@@ -50,6 +50,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn open(&self) -> Result<Box<dyn Engine>, OpenError>;
 }
 
+impl<B: Backend + ?Sized> Backend for Box<B> {
+    fn place(&self) -> String {
+        (**self).place()
+    }
+
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        (**self).open()
+    }
+}
+
 /// An open place. Dropping it closes it and gives the right to it back.
 pub trait Engine: Send + Sync + fmt::Debug {
     /// The value of `key`, as of the last commit that returned.

@@ -233,6 +233,11 @@ pub(crate) fn decode_ceiling(bytes: &[u8]) -> Result<Token, Damage> {
     }
 }
 
+/// Stands in the token ceiling's place while a copy is being written: no payload, which no ceiling is.
+pub(crate) fn unfinished_copy() -> Vec<u8> {
+    frame::wrap(v1::VERSION, &[])
+}
+
 /// The version of a stored plain value, whose payload is the value's bytes.
 const VALUE_VERSION: u8 = 1;
 

@@ -1,5 +1,6 @@
 //! Opening a store: its settings, and what must be durable before the first answer.
 
+use super::own::{Own, ceiling_key};
 use super::request::check_terms;
 use super::retention::{self, RetentionClock};
 use super::sweep::{Progress, Sweeper};
@@ -8,7 +9,6 @@ use crate::backend::{Backend, Commit, Engine, Swap};
 use crate::clock::{Clock, SystemClock, expired};
 use crate::commit::{GroupCommit, SyncBy};
 use crate::error::{InvalidSetting, OpenError, StorageError};
-use crate::key::{self, Key};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::store::engine::{EngineCell, commit_one};
@@ -16,7 +16,6 @@ use crate::sync::{AtomicU64, Counter, Mutex, Signal};
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +23,8 @@ use std::time::Duration;
 /// Settings of a store, and the way to open it.
 #[derive(Debug, Clone)]
 pub struct Builder {
-    backend: Arc<dyn Backend>,
-    clock: Arc<dyn Clock>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) clock: Arc<dyn Clock>,
     settings: Settings,
     lock_wait: Duration,
     token_floor: Token,
@@ -215,7 +214,7 @@ impl Builder {
     }
 
     /// Opens the backend, waiting a bounded time for another opening to end.
-    fn open_backend(&self) -> Result<Box<dyn Engine>, OpenError> {
+    pub(super) fn open_backend(&self) -> Result<Box<dyn Engine>, OpenError> {
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let deadline = self.clock.now().after(self.lock_wait);
         loop {
@@ -233,37 +232,23 @@ impl Builder {
     /// Raises the token ceiling for this opening and starts its retention clock, and makes that and all else durable
     /// (rules 6, 8 and 23).
     fn seal_opening(&self, engine: &dyn Engine) -> Result<(Tokens, RetentionClock), OpenError> {
-        let storage = |source| OpenError::Storage { place: self.backend.place(), source };
-        let damaged = |reason: String| OpenError::Damaged { place: self.backend.place(), reason };
-        let key = ceiling_key();
-        let found = engine.read(&key).map_err(storage)?;
-        let ceiling = match &found {
-            Some(bytes) => record::decode_ceiling(bytes)
-                .map_err(|damage| damaged(format!("its token ceiling: {damage}")))?,
-            None if has_records(engine).map_err(storage)? => {
-                return Err(damaged("it holds records and no token ceiling".to_owned()));
-            }
-            None => Token::new(0),
-        };
-        if ceiling.get() >= 1 << 63 {
-            // Never reached by handing tokens out, and above it the counter would wrap.
-            return Err(damaged(format!("its token ceiling {ceiling} is not below 2^63")));
-        }
-        let high_water = engine.read(&retention::high_water_key()).map_err(storage)?;
-        let high_water = high_water.as_deref().map(record::decode_high_water).transpose();
-        let high_water = high_water.map_err(|damage| damaged(format!("its high-water mark: {damage}")))?;
-        let wall = self.clock.wall();
-        let retention = RetentionClock::starting(wall, high_water, self.clock.now());
-        let first = token::first_of_opening(ceiling, self.token_floor, wall);
+        let place = self.backend.place();
+        let storage = |source| OpenError::Storage { place: place.clone(), source };
+        let own = Own::read(engine, &place)?;
+        let retention = own.retention(&*self.clock);
+        let ceiling = own.ceiling.unwrap_or(Token::new(0));
+        let first = token::first_of_opening(ceiling, self.token_floor, self.clock.wall());
         let tokens = Tokens::starting_at(first);
         let raised = record::encode_ceiling(tokens.ceiling());
         let hints = [retention::high_water(retention.start())];
-        let swap = Commit { hints: &hints, ..Commit::swap(&key, found.as_deref(), Some(&raised)) };
+        let key = ceiling_key();
+        let swap = Commit { hints: &hints, ..Commit::swap(&key, own.stored.as_deref(), Some(&raised)) };
         match commit_one(engine, &swap) {
             Ok(Swap::Done) => {}
             Err(error) => return Err(storage(error)),
             Ok(Swap::Refused { .. }) => {
-                return Err(damaged("its token ceiling changed while it was being opened".to_owned()));
+                let reason = "its token ceiling changed while it was being opened".to_owned();
+                return Err(OpenError::Damaged { place, reason });
             }
         }
         match catch_unwind(AssertUnwindSafe(|| engine.sync())) {
@@ -274,20 +259,4 @@ impl Builder {
         }
         Ok((tokens, retention))
     }
-}
-
-/// Where the durable token ceiling is kept.
-pub(super) fn ceiling_key() -> Vec<u8> {
-    key::meta("token-ceiling")
-}
-
-fn has_records(engine: &dyn Engine) -> Result<bool, StorageError> {
-    let mut found = false;
-    for space in [Key::all_claims(), Key::all_values()] {
-        engine.scan(&space, None, &mut |_, _| {
-            found = true;
-            ControlFlow::Break(())
-        })?;
-    }
-    Ok(found)
 }

@@ -1,5 +1,6 @@
-//! The engine of an open store, and how it is taken away from those who still use it.
+//! The engine of an open store, how it is taken away from those who still use it, and how it is watched.
 
+use super::recording::{Recorder, Recording};
 use crate::backend::{Commit, Engine, Swap, Visit};
 use crate::clock::{Clock, expired};
 use crate::error::{Fault, StorageError};
@@ -18,24 +19,67 @@ pub(super) fn commit_one(engine: &dyn Engine, commit: &Commit<'_>) -> Result<Swa
 /// call.
 #[derive(Debug)]
 pub(super) struct EngineCell {
-    engine: Mutex<Option<Arc<dyn Engine>>>,
+    handed: Mutex<Option<Handed>>,
     opened_by: u32,
     gone: Arc<Gone>,
 }
 
-/// Tells that the engine was dropped.
+/// What is handed out now.
+#[derive(Debug)]
+struct Handed {
+    /// A layer over the engine itself, whose end tells that nobody uses it any more.
+    layer: Arc<dyn Engine>,
+    ended: Arc<Gone>,
+    engine: Arc<dyn Engine>,
+    /// Who watches the commits, if anybody does.
+    recording: Option<Arc<Recording>>,
+}
+
+impl Handed {
+    fn new(engine: Arc<dyn Engine>, recording: Option<Arc<Recording>>) -> Self {
+        let ended = Arc::new(Gone::default());
+        let under = match &recording {
+            Some(recording) => Recorder::over(Arc::clone(&engine), Arc::clone(recording)),
+            None => Arc::clone(&engine),
+        };
+        let layer = Arc::new(Counted { engine: Some(under), gone: Arc::clone(&ended) });
+        Self { layer, ended, engine, recording }
+    }
+}
+
+/// Tells that the last one who had something has dropped it.
 #[derive(Debug, Default)]
 struct Gone {
     is: Mutex<bool>,
     signal: Arc<Signal>,
 }
 
+impl Gone {
+    /// Waits until it is gone, for `limit` at most; tells whether it is.
+    fn wait(&self, clock: &dyn Clock, limit: Duration) -> bool {
+        let deadline = clock.now().after(limit);
+        loop {
+            let now = clock.now();
+            if *self.is.lock() {
+                // A signal wakes one, and there may be more who wait.
+                self.signal.notify();
+                return true;
+            }
+            if expired(now, deadline) {
+                return false;
+            }
+            clock.wait(&self.signal, deadline);
+        }
+    }
+}
+
 impl EngineCell {
     pub(super) fn new(engine: Box<dyn Engine>) -> (Self, Arc<dyn Engine>) {
         let gone = Arc::new(Gone::default());
-        let engine: Arc<dyn Engine> = Arc::new(Counted { engine: Some(engine), gone: Arc::clone(&gone) });
-        let opened_by = std::process::id();
-        (Self { engine: Mutex::new(Some(Arc::clone(&engine))), opened_by, gone }, engine)
+        let engine: Arc<dyn Engine> =
+            Arc::new(Counted { engine: Some(engine.into()), gone: Arc::clone(&gone) });
+        let handed = Handed::new(Arc::clone(&engine), None);
+        (Self { handed: Mutex::new(Some(handed)), opened_by: std::process::id(), gone }, engine)
     }
 
     /// Refuses a fork. Handing out the engine asks this; so must whatever changes memory alone.
@@ -47,32 +91,58 @@ impl EngineCell {
     /// The engine, for one call.
     pub(super) fn get(&self) -> Result<Arc<dyn Engine>, Fault> {
         self.check_process()?;
-        self.engine.lock().clone().ok_or(Fault::Closed)
+        let handed = self.handed.lock();
+        handed.as_ref().map(|handed| Arc::clone(&handed.layer)).ok_or(Fault::Closed)
     }
 
     /// Leaves the engine as it is, without dropping it: for a fork, in which it is another process's.
     pub(super) fn forget(&self) {
-        std::mem::forget(self.engine.lock().take());
+        std::mem::forget(self.handed.lock().take());
     }
 
     /// Hands the engine out no more, and waits until those who have it are done and it is dropped, for `limit` at
     /// most. Tells whether it was.
     pub(super) fn close(&self, clock: &dyn Clock, limit: Duration) -> bool {
-        let engine = self.engine.lock().take();
-        drop(engine);
-        let deadline = clock.now().after(limit);
-        loop {
-            let now = clock.now();
-            if *self.gone.is.lock() {
-                // A signal wakes one, and there may be more who close.
-                self.gone.signal.notify();
-                return true;
+        let handed = self.handed.lock().take();
+        drop(handed);
+        self.gone.wait(clock, limit)
+    }
+
+    /// From now on `recording` watches all commits. Returns once every call has ended that began before, so that
+    /// none goes unwatched; `false` if that took longer than `limit`, or somebody else watches already.
+    pub(super) fn watch(
+        &self,
+        recording: &Arc<Recording>,
+        clock: &dyn Clock,
+        limit: Duration,
+    ) -> Result<bool, Fault> {
+        self.check_process()?;
+        let before = {
+            let mut handed = self.handed.lock();
+            let now = handed.as_ref().ok_or(Fault::Closed)?;
+            if now.recording.is_some() {
+                return Ok(false);
             }
-            if expired(now, deadline) {
-                return false;
+            let watched = Handed::new(Arc::clone(&now.engine), Some(Arc::clone(recording)));
+            handed.replace(watched)
+        };
+        let ended = before.map(|before| Arc::clone(&before.ended));
+        Ok(ended.is_none_or(|ended| ended.wait(clock, limit)))
+    }
+
+    /// Ends what [`watch`](Self::watch) began, if it did begin.
+    pub(super) fn unwatch(&self, recording: &Arc<Recording>) {
+        let before = {
+            let mut handed = self.handed.lock();
+            match handed.as_ref() {
+                Some(now) if now.recording.as_ref().is_some_and(|its| Arc::ptr_eq(its, recording)) => {
+                    let plain = Handed::new(Arc::clone(&now.engine), None);
+                    handed.replace(plain)
+                }
+                _ => None,
             }
-            clock.wait(&self.gone.signal, deadline);
-        }
+        };
+        drop(before);
     }
 }
 
@@ -80,7 +150,7 @@ impl EngineCell {
 #[derive(Debug)]
 struct Counted {
     /// `None` only while being dropped.
-    engine: Option<Box<dyn Engine>>,
+    engine: Option<Arc<dyn Engine>>,
     gone: Arc<Gone>,
 }
 

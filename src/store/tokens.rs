@@ -1,8 +1,8 @@
 //! Drawing fencing tokens below the durable ceiling, and raising it (rule 8).
 
 use super::Inner;
-use super::builder::ceiling_key;
 use super::engine::commit_one;
+use super::own::ceiling_key;
 use super::retention;
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;

@@ -53,13 +53,21 @@ const PAGE_BYTES: usize = 1 << 20;
 pub struct Redb {
     path: PathBuf,
     cache: usize,
+    must_exist: bool,
 }
 
 impl Redb {
     /// The store in the folder `path`, which is created if it is not there yet.
     #[must_use]
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE }
+        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE, must_exist: false }
+    }
+
+    /// The store in the folder `path`, which must be one: opening anything else fails as [`OpenError::NoStore`], and
+    /// nothing is created.
+    #[must_use]
+    pub fn existing(path: impl AsRef<Path>) -> Self {
+        Self { must_exist: true, ..Self::new(path) }
     }
 
     /// How many bytes of pages redb keeps in memory; 128 MiB if not set, at least 1 MiB.
@@ -99,6 +107,9 @@ impl Backend for Redb {
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        if self.must_exist && !self.path.join("format").is_file() {
+            return Err(OpenError::NoStore { place: self.place() });
+        }
         let folder = Folder::lock(&self.path, FILES)?;
         let place = folder.name();
         let damaged = |reason: &str| OpenError::Damaged { place: place.clone(), reason: reason.to_owned() };

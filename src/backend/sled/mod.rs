@@ -21,6 +21,7 @@
 mod barrier;
 mod lock;
 mod log;
+mod replace;
 mod room;
 
 use super::folder::{Files, Folder};
@@ -37,6 +38,7 @@ use std::ops::{Bound, ControlFlow};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The largest that sled takes. Fixed when a store is created.
 const SEGMENT_SIZE: usize = 16 << 20;
@@ -49,13 +51,21 @@ const DEFAULT_CACHE: u64 = 128 << 20;
 pub struct Sled {
     path: PathBuf,
     cache: u64,
+    must_exist: bool,
 }
 
 impl Sled {
     /// The store in the folder `path`, which is created if it is not there yet.
     #[must_use]
     pub fn new(path: impl AsRef<Path>) -> Self {
-        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE }
+        Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE, must_exist: false }
+    }
+
+    /// The store in the folder `path`, which must be one: opening anything else fails as [`OpenError::NoStore`], and
+    /// nothing is created.
+    #[must_use]
+    pub fn existing(path: impl AsRef<Path>) -> Self {
+        Self { must_exist: true, ..Self::new(path) }
     }
 
     /// How many bytes of pages sled keeps in memory; 128 MiB if not set, at least 1 MiB.
@@ -71,7 +81,17 @@ impl Backend for Sled {
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        self.open_engine().map(|engine| Box::new(engine) as _)
+    }
+}
+
+impl Sled {
+    fn open_engine(&self) -> Result<SledEngine, OpenError> {
+        if self.must_exist && !self.path.join("format").is_file() {
+            return Err(OpenError::NoStore { place: self.place() });
+        }
         let folder = Folder::lock(&self.path, FILES)?;
+        replace::mend(&folder)?;
         // Looked at before sled is: it makes a new log where it finds none, and the next opening would believe it.
         if folder.existed() && !folder.has_main()? {
             let reason = "it held records, and sled's log is gone or empty".to_owned();
@@ -118,11 +138,9 @@ impl Backend for Sled {
         let (barrier, room) = (Barrier::new(&folder)?, Room::new(&folder)?);
         let lock = SledsLock::find(&folder.engine().join("db"));
         let stuck = Mutex::new(false);
-        Ok(Box::new(SledEngine { db: Some(db), config, stuck, lock, barrier, room, folder }))
+        Ok(SledEngine { db: Some(db), config, stuck, lock, barrier, room, folder: Arc::new(folder) })
     }
-}
 
-impl Sled {
     fn open_sled(&self, folder: &Folder) -> Result<(::sled::Db, ::sled::Config), OpenError> {
         let config = ::sled::Config::new()
             .path(folder.engine())
@@ -195,8 +213,8 @@ struct SledEngine {
     lock: SledsLock,
     barrier: Barrier,
     room: Room,
-    // Dropped last: it holds the lock.
-    folder: Folder,
+    // Dropped last: it holds the lock, unless somebody goes on holding it.
+    folder: Arc<Folder>,
 }
 
 impl SledEngine {

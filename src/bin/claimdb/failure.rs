@@ -1,6 +1,6 @@
 //! Why a command did not do what it was asked, and its exit code.
 
-use claimdb::{ClaimError, Fault, OpenError};
+use claimdb::{ClaimError, CopyError, Fault, OpenError};
 use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
@@ -38,9 +38,18 @@ impl Failure {
                 "opening the store {store}: it is locked by another process{holder}; wait until that has ended, or \
                  use another store"
             )),
-            OpenError::Damaged { .. } => Self::Damaged(error.to_string()),
+            OpenError::Damaged { .. } | OpenError::UnfinishedCopy { .. } => Self::Damaged(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
+    }
+
+    pub(crate) fn copying(error: &CopyError) -> Self {
+        let CopyError::Open(error) = error else { return Self::Failed(error.to_string()) };
+        let place = match error {
+            OpenError::Locked { place, .. } => place.as_str(),
+            _ => "",
+        };
+        Self::opening(Path::new(place), error)
     }
 
     pub(crate) fn claiming(line: u64, error: &ClaimError) -> Self {

@@ -1,8 +1,14 @@
 //! The command `claimdb`.
 #![forbid(unsafe_code)]
 
+mod compact;
+mod counts;
 mod dedup;
+mod engine;
 mod failure;
+mod migrate;
+mod repair;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -17,12 +23,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Compact(compact::Args),
     Dedup(dedup::Args),
+    Migrate(migrate::Args),
+    Repair(repair::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Compact(args) => compact::run(&args),
         Command::Dedup(args) => dedup::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
+        Command::Repair(args) => repair::run(&args),
+        Command::Verify(args) => verify::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

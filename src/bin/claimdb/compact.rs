@@ -1,0 +1,50 @@
+//! `claimdb compact`: the store written anew, without what it no longer needs.
+
+use crate::counts::{self, tell};
+use crate::failure::Failure;
+use claimdb::Store;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Write a store anew, and give back the space that it no longer needs
+///
+/// sled never gives space back by itself. This copies what is remembered into a fresh log, and puts that in the
+/// place of the old one; results whose retention is over are left out. Nothing that is told changes. No process may
+/// have the store open. Until it is done both logs are on the disk. Killed at any point, the store is as it was or
+/// compacted, and the next opening clears up.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The store's folder
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+
+    /// Give the counts as JSON, in one line
+    ///
+    /// {"records":5,"values":3,"forgotten":9,"unreadable":0,"bytes_before":33554432,"bytes_after":16777216}
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Each night, while the service is stopped:
+    claimdb compact /var/lib/shop/claims
+
+  For a script, how many bytes were given back:
+    claimdb compact --json claims | jq '.bytes_before - .bytes_after'";
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let before = counts::size(&args.store);
+    let copied = Store::compact(&args.store).map_err(|error| Failure::copying(&error))?;
+    let after = counts::size(&args.store);
+    counts::warn_of_unreadable(&copied, &args.store);
+    let text = || format!("{}; {before} bytes before, {after} after", counts::text("compacted", &copied));
+    let json = || {
+        let mut json = counts::json(&copied);
+        json["bytes_before"] = json!(before);
+        json["bytes_after"] = json!(after);
+        json
+    };
+    tell(args.json, text, json)
+}

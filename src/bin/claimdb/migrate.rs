@@ -1,0 +1,54 @@
+//! `claimdb migrate`: a store copied into a folder of another engine, or of the same.
+
+use crate::counts::{self, tell};
+use crate::engine::Engine;
+use crate::failure::Failure;
+use claimdb::Store;
+use std::path::PathBuf;
+
+/// Copy a store into a new folder, for another storage engine or the same
+///
+/// What is remembered is in the copy as it was; results whose retention is over are left out. The source is not
+/// changed, and no process may have it open. The copy is made in a folder beside DST, whose name ends in `.partial`,
+/// and gets its name once it is whole and durable. Use one of the two afterwards: both would hand out the same tokens.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The engine of the source
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    from: Engine,
+
+    /// The engine of the copy
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    to: Engine,
+
+    /// The store's folder
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+
+    /// The folder for the copy; not there yet, or empty
+    #[arg(value_name = "DST")]
+    target: PathBuf,
+
+    /// Give the counts as JSON, in one line
+    ///
+    /// {"records":5,"values":3,"forgotten":9,"unreadable":0}
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  A copy of a store that no process has open, as a backup:
+    claimdb migrate --from sled --to sled claims /backup/claims-monday
+
+  From sled to redb, where claimdb was built with the feature redb:
+    claimdb migrate --from sled --to redb claims claims-redb";
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let source = Store::builder(args.from.existing(&args.source));
+    let copied = source.migrate_into(&args.target, |folder| args.to.at(folder));
+    let copied = copied.map_err(|error| Failure::copying(&error))?;
+    counts::warn_of_unreadable(&copied, &args.source);
+    tell(args.json, || counts::text("copied", &copied), || counts::json(&copied))
+}

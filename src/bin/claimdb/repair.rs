@@ -1,0 +1,99 @@
+//! `claimdb repair`: what cannot be read put aside, the rest written anew.
+
+use crate::counts::{self, tell};
+use crate::failure::Failure;
+use claimdb::Store;
+use serde_json::json;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+/// Put aside what cannot be read, and write the rest anew
+///
+/// Unreadable records and values go into a file `aside-1` (or the next number) in the store's folder, which is never
+/// deleted; the retention index is made anew; the rest is as it was. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE
+/// AFTERWARDS: their work can run again. So it asks first, and without a terminal wants --yes. If a backup is recent
+/// enough, prefer that. No process may have the store open. Killed at any point, the store is as it was or repaired.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The store's folder
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    /// Give the counts as JSON, in one line
+    ///
+    /// {"records":5,"values":3,"forgotten":0,"aside":2,"aside_in":"claims/aside-1","new_ceiling":null}; aside_in is
+    /// null if nothing was put aside, new_ceiling the token ceiling if the stored one could not be believed.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Copy the folder away, look what is wrong, and mend it:
+    cp -a claims claims-damaged && claimdb verify claims; claimdb repair claims
+
+  In a script:
+    claimdb repair --yes --json claims > repaired.json";
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let store = args.store.display();
+    if !args.yes
+        && !agreed(&format!(
+            "Repairing {store} frees the keys of records that cannot be read: their work can run again. Go on? [y/N] "
+        ))?
+    {
+        return Err(Failure::Failed(format!(
+            "repairing the store {store}: not agreed to; nothing was changed"
+        )));
+    }
+    let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
+    let aside_in = repaired.aside_in.as_ref().map(|path| path.display().to_string());
+    let mut advice = String::new();
+    if let Some(path) = &aside_in {
+        advice += &format!(
+            "{} items were put aside in {path}; keys of records among them are free, and their work can run again: \
+             find out what they were before it does\n",
+            repaired.aside
+        );
+    }
+    if let Some(ceiling) = repaired.new_ceiling {
+        advice += &format!(
+            "the token ceiling could not be believed, and is {ceiling} now; if tokens above it may have been handed out, \
+             open the store once with Builder::token_floor above them\n"
+        );
+    }
+    // With standard error gone there is nobody left to tell.
+    let _ = io::stderr().write_all(advice.as_bytes());
+    let copied = &repaired.copied;
+    let text = || format!("{}; {} put aside", counts::text("repaired", copied), repaired.aside);
+    let json = || {
+        json!({
+            "records": copied.records,
+            "values": copied.values,
+            "forgotten": copied.forgotten,
+            "aside": repaired.aside,
+            "aside_in": aside_in,
+            "new_ceiling": repaired.new_ceiling.map(claimdb::Token::get),
+        })
+    };
+    tell(args.json, text, json)
+}
+
+/// Asks a person, if there is one.
+fn agreed(question: &str) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "repairing frees the keys of what cannot be read, and there is no terminal to ask on; give --yes"
+                .to_owned(),
+        ));
+    }
+    let _ = io::stderr().write_all(question.as_bytes());
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    Ok(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,84 @@
+//! `claimdb verify`: everything that is stored, looked at.
+
+use crate::counts::write_line;
+use crate::failure::Failure;
+use claimdb::{Flaw, Store, backend::Sled};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Look at everything that is stored, and tell what is wrong with it
+///
+/// Reads every record, plain value and index entry, and tells each flaw in a line with a hash that stands for its
+/// key. Nothing is written to the store but what opening it always does. No process may have it open. Exit code 0
+/// says that it is sound, 4 that it is damaged.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The store's folder
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+
+    /// Give flaws and counts as JSON, each in one line
+    ///
+    /// First a line for each flaw: {"flaw":"unreadable","part":"record","key":"key#0123456789ab","message":"..."}.
+    /// The last line has the counts: {"records":5,"values":3,"entries":5,"stale_entries":0,"flaws":0,"sound":true}
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  After a crash of the machine, or before an upgrade:
+    claimdb verify /var/lib/shop/claims
+
+  Verify a backup, and keep what was found:
+    claimdb verify --json backup-monday > verified.jsonl || echo damaged";
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut written = Ok(());
+    let verified = Store::builder(Sled::existing(&args.store)).verify(&mut |flaw| {
+        if written.is_ok() {
+            written = write_line(if args.json { json_of(flaw) } else { flaw.to_string() });
+        }
+    });
+    let verified = verified.map_err(|error| Failure::copying(&error))?;
+    written?;
+    let claimdb::Verified { records, values, entries, stale_entries, flaws, .. } = verified;
+    write_line(if args.json {
+        let sound = verified.is_sound();
+        json!({
+            "records": records,
+            "values": values,
+            "entries": entries,
+            "stale_entries": stale_entries,
+            "flaws": flaws,
+            "sound": sound,
+        })
+        .to_string()
+    } else {
+        format!(
+            "{}: {records} records, {values} values, {entries} index entries of which {stale_entries} stand for nothing, \
+             {flaws} flaws",
+            if verified.is_sound() { "sound" } else { "damaged" }
+        )
+    })?;
+    if verified.is_sound() {
+        return Ok(());
+    }
+    let store = args.store.display();
+    Err(Failure::Damaged(format!(
+        "verifying the store {store}: it has {flaws} flaws; put a backup in its place, or copy the folder away and mend \
+         it with: claimdb repair {store}"
+    )))
+}
+
+fn json_of(flaw: &Flaw) -> String {
+    let (name, part, key) = match flaw {
+        Flaw::Unreadable { part, key, .. } => ("unreadable", Some(part.to_string()), Some(key.to_string())),
+        Flaw::NotIndexed { key } => ("not_indexed", Some("record".to_owned()), Some(key.to_string())),
+        Flaw::NoCeiling => ("no_ceiling", None, None),
+        Flaw::UnfinishedCopy => ("unfinished_copy", None, None),
+        _ => ("other", None, None),
+    };
+    json!({ "flaw": name, "part": part, "key": key, "message": flaw.to_string() }).to_string()
+}

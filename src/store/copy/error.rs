@@ -1,0 +1,65 @@
+//! Why a store could not be copied, verified or repaired.
+
+use crate::error::{Fault, OpenError, StorageError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A store could not be copied, compacted, backed up, verified or repaired. The store itself is as it was, and what
+/// was written of the copy is not taken for a store by any opening.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The store, or the place for the copy, could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The place for the copy holds something.
+    #[error(
+        "copying a store into {place}: something is there already; give a place that is empty or not there yet"
+    )]
+    NotEmpty {
+        /// The place.
+        place: String,
+    },
+    /// What an earlier copy to this place left behind when it was cut off, or what one that still runs is writing.
+    #[error(
+        "copying a store into a folder: {place} is there; an earlier copy was cut off and left it, or one is still \
+         being made: if none is, delete that folder and try again"
+    )]
+    Leftover {
+        /// The folder in which it was made.
+        place: String,
+    },
+    /// The engine failed.
+    #[error("copying a store: {0}; the store is as it was: mend the cause and try again")]
+    Storage(#[from] StorageError),
+    /// The open store could not go on.
+    #[error("backing up a store: {0}")]
+    Fault(#[from] Fault),
+    /// Another backup of this opening is being made.
+    #[error(
+        "backing up a store: writes did not stand still for it within {waited:?}, or another backup is being made; try again"
+    )]
+    Busy {
+        /// How long was waited at most.
+        waited: Duration,
+    },
+    /// The file system refused.
+    #[error("{doing} {path}: {source}; the store is as it was: mend the cause and try again")]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: String,
+        /// What it said.
+        source: Arc<io::Error>,
+    },
+}
+
+impl CopyError {
+    pub(super) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.display().to_string();
+        move |error| Self::File { doing, path, source: Arc::new(error) }
+    }
+}

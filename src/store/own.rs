@@ -1,0 +1,73 @@
+//! What a store keeps about itself: the token ceiling and the high-water mark of its retention clock.
+
+use super::retention::{self, RetentionClock};
+use crate::backend::Engine;
+use crate::clock::{Clock, WallTime};
+use crate::error::{OpenError, StorageError};
+use crate::key::{self, Key};
+use crate::record;
+use crate::token::Token;
+use std::ops::ControlFlow;
+
+/// The store's own entries, as they were found.
+pub(super) struct Own {
+    /// The ceiling as it is stored.
+    pub(super) stored: Option<Vec<u8>>,
+    /// `None` in a store that was never opened.
+    pub(super) ceiling: Option<Token>,
+    high_water: Option<WallTime>,
+}
+
+impl Own {
+    /// Reads them from the engine of `place`.
+    pub(super) fn read(engine: &dyn Engine, place: &str) -> Result<Self, OpenError> {
+        let place = || place.to_owned();
+        let storage = |source| OpenError::Storage { place: place(), source };
+        let damaged = |reason: String| OpenError::Damaged { place: place(), reason };
+        let stored = engine.read(&ceiling_key()).map_err(storage)?;
+        let ceiling = match &stored {
+            Some(bytes) if *bytes == record::unfinished_copy() => {
+                return Err(OpenError::UnfinishedCopy { place: place() });
+            }
+            Some(bytes) => {
+                let ceiling = record::decode_ceiling(bytes);
+                Some(ceiling.map_err(|damage| damaged(format!("its token ceiling: {damage}")))?)
+            }
+            None if has_records(engine).map_err(storage)? => {
+                return Err(damaged("it holds records and no token ceiling".to_owned()));
+            }
+            None => None,
+        };
+        if let Some(ceiling) = ceiling.filter(|ceiling| *ceiling >= CEILING_END) {
+            return Err(damaged(format!("its token ceiling {ceiling} is not below 2^63")));
+        }
+        let high_water = engine.read(&retention::high_water_key()).map_err(storage)?;
+        let high_water = high_water.as_deref().map(record::decode_high_water).transpose();
+        let high_water = high_water.map_err(|damage| damaged(format!("its high-water mark: {damage}")))?;
+        Ok(Self { stored, ceiling, high_water })
+    }
+
+    /// The retention clock of an opening that begins now.
+    pub(super) fn retention(&self, clock: &dyn Clock) -> RetentionClock {
+        RetentionClock::starting(clock.wall(), self.high_water, clock.now())
+    }
+}
+
+/// Never reached by handing tokens out, and above it the counter would wrap.
+pub(super) const CEILING_END: Token = Token::new(1 << 63);
+
+/// Where the durable token ceiling is kept.
+pub(super) fn ceiling_key() -> Vec<u8> {
+    key::meta("token-ceiling")
+}
+
+fn has_records(engine: &dyn Engine) -> Result<bool, StorageError> {
+    let mut found = false;
+    for space in [Key::all_claims(), Key::all_values()] {
+        engine.scan(&space, None, &mut |_, _| {
+            found = true;
+            ControlFlow::Break(())
+        })?;
+    }
+    Ok(found)
+}
