@@ -6,6 +6,7 @@
 #[path = "../support/faults.rs"]
 #[allow(dead_code)] // used in part
 mod faults;
+mod grpc;
 mod layer;
 mod listener;
 mod requests;
