@@ -91,15 +91,20 @@ impl ClaimHandle {
     /// Saves `progress` for the next attempt, should this one not be stored: by then a 5xx frees the key as a next
     /// attempt, and no more as a first one. Durable when this returns.
     ///
-    /// It waits for a sync, and so blocks the thread: call it where the runtime lets tasks block.
+    /// It waits for a sync, and so blocks the thread; [`checkpoint_async`](Self::checkpoint_async) does not.
     ///
     /// # Errors
     /// [`HandleError`].
     pub fn checkpoint(&self, progress: impl AsRef<[u8]>) -> Result<(), HandleError> {
-        let mut claim = self.held.borrow()?;
-        let saved =
-            claim.claim.as_mut().expect("a loan has its claim until it is dropped").checkpoint(progress);
-        Ok(saved?)
+        Ok(self.held.borrow()?.claim().checkpoint(progress)?)
+    }
+
+    /// [`checkpoint`](Self::checkpoint) for tasks.
+    ///
+    /// # Errors
+    /// [`HandleError`].
+    pub async fn checkpoint_async(&self, progress: impl AsRef<[u8]>) -> Result<(), HandleError> {
+        Ok(self.held.borrow()?.claim().checkpoint_async(progress).await?)
     }
 
     /// Tells when the claim stops being this request's: its lease runs out, another attempt takes over, the store
@@ -158,6 +163,12 @@ impl Held {
 struct Loan {
     held: Arc<Held>,
     claim: Option<Claim>,
+}
+
+impl Loan {
+    fn claim(&mut self) -> &mut Claim {
+        self.claim.as_mut().expect("a loan has its claim until it is dropped")
+    }
 }
 
 impl Drop for Loan {

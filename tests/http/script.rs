@@ -196,7 +196,7 @@ impl Script {
             (state.answer.clone(), state.runs.len())
         };
         if let (Some(progress), Some(handle)) = (&answer.checkpoint, &handle) {
-            handle.checkpoint(progress).unwrap();
+            handle.checkpoint_async(progress).await.unwrap();
         }
         if let Some(gate) = answer.hold {
             gate.await;
