@@ -1,6 +1,6 @@
 //! The layer in axum, over a real listener on the loopback interface, with a client that speaks HTTP/1.1 by hand.
 
-use crate::script::{Answer, Gate, Handler, Script};
+use crate::script::{Answer, Broken, Frames, Gate, Handler, Script};
 use crate::vectors::{answer, cases, check, request_of, settings};
 use crate::world::{Seen, owner};
 use axum::Router;
@@ -12,10 +12,12 @@ use claimdb::http::{ClaimHandle, Disposition, Idempotency, Scope};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use serde_json::Value;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tower_layer::Layer;
+use tower_service::Service;
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -187,4 +189,32 @@ fn a_client_that_closes_its_connection_stops_nothing() {
         assert_eq!((again.text().as_str(), again.is_replay()), ("run 1", true), "CN-01: it was not recorded");
         assert_eq!(script.runs(), 1, "P8: CN-01: it ran again");
     });
+}
+
+#[test]
+fn of_many_threads_that_send_one_request_one_runs_it() {
+    const KEYS: usize = 200;
+    let store = store();
+    let layer = Idempotency::tokio(&store, Scope::global()).build().unwrap();
+    let script = Script::default();
+    let service = layer.layer(Handler::<Broken>::new(&script));
+    let ask = async |key: usize| {
+        let mut service = service.clone();
+        poll_fn(|context| Service::<Request<Frames>>::poll_ready(&mut service, context)).await.unwrap();
+        service.call(crate::world::post(&format!("k{key}"), "body")).await.unwrap().status().as_u16()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                block_on(async {
+                    for key in 0..KEYS {
+                        let status = ask(key).await;
+                        assert!(status == 200 || status == 409, "CR-14: a loser was told {status}");
+                    }
+                    layer.idle().await;
+                });
+            });
+        }
+    });
+    assert_eq!(script.runs(), KEYS, "P1: CR-01: a key ran twice, or not at all");
 }

@@ -257,7 +257,7 @@ fn nothing_is_kept_in_memory_for_a_key_that_is_not_in_flight() {
         |layer| layer,
     );
     for n in 0..10_000 {
-        assert_eq!(world.ask(post(&format!("key {n}").replace(' ', "-"), "")).status(), 200);
+        assert_eq!(world.ask(post(&format!("key-{n}"), "")).status(), 200, "ML-01: {n} keys fill the layer");
     }
     let stats = world.store.stats();
     assert_eq!((stats.entries, stats.waiters, world.layer.stats().running), (0, 0, 0), "ML-01");
