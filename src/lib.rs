@@ -27,6 +27,8 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+#[cfg(feature = "tower")]
+pub mod http;
 pub mod protocol;
 
 mod clock;

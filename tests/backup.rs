@@ -199,7 +199,7 @@ fn at_every_fault_a_backup_is_whole_or_refused_and_the_store_goes_on() {
             let calls = [&source, &target][side].disarm();
             let done = matches!(told, Ok(Ok(_)));
             assert!(!done || calls.is_empty(), "a backup that failed was told of: {name}");
-            target.mem.crash();
+            target.crash();
             let empty = target.stored(&[]).is_empty();
             match Store::builder(target).clock(clock).lock_wait(Duration::ZERO).open() {
                 Ok(_) if empty => {}

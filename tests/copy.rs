@@ -136,7 +136,7 @@ fn at_every_call(side: usize, power_cut: bool, counts: &[u64]) {
             let told = catch_unwind(AssertUnwindSafe(|| migrate(&source, &target, &clock)));
             let done = matches!(told, Ok(Ok(_)));
             if power_cut {
-                target.mem.crash();
+                target.crash();
             }
             let calls = sides[side].disarm();
             assert!(source.stored(&[]) == before, "a copy that failed changed its source: {name}");

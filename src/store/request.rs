@@ -46,7 +46,7 @@ impl Request {
     }
 
     /// The same for another key.
-    pub(super) fn for_key(&self, key: Result<Key, KeyError>) -> Self {
+    pub(crate) fn for_key(&self, key: Result<Key, KeyError>) -> Self {
         Self { key, ..self.clone() }
     }
 

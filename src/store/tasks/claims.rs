@@ -1,6 +1,8 @@
 //! Claims, locks and what is done to keys from outside.
 
 use super::StoreFuture;
+#[cfg(feature = "tower")]
+use crate::error::StorageError;
 use crate::error::{AdminError, ClaimError};
 use crate::record::{Kept, Omission};
 use crate::store::caller::Caller;
@@ -10,6 +12,10 @@ use crate::store::{
     AllClaimed, CheckpointError, Claim, IntoKey, LiveClaims, Lock, Outcome, Request, Resolution, Run,
     RunError, Scope, SettleError, Store, Writes,
 };
+#[cfg(feature = "tower")]
+use crate::sync::Signal;
+#[cfg(feature = "tower")]
+use crate::timer::Alarm;
 use crate::token::Token;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -275,5 +281,20 @@ impl Claim {
 
     fn settle_task(self, act: Result<Act, RetryCause>) -> StoreFuture<Result<(), SettleError>> {
         StoreFuture::of(self.settle(Caller::Task, act))
+    }
+}
+
+/// What the HTTP layer needs beside the public interface.
+#[cfg(feature = "tower")]
+impl Store {
+    /// Whether a claim on these terms can be made at all.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), ClaimError> {
+        self.0.check(request).map(drop)
+    }
+
+    /// Raises `signal` once `span` has passed on the store's clock, unless the alarm is dropped before.
+    pub(crate) fn ring(&self, span: Duration, signal: &Arc<Signal>) -> Result<Alarm, StorageError> {
+        let signal = Arc::clone(signal);
+        self.0.timer.set(self.0.clock.now().after(span), move || signal.notify())
     }
 }

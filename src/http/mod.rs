@@ -1,0 +1,49 @@
+//! Idempotent HTTP: a layer that runs a request with an `Idempotency-Key` once and replays its response.
+//!
+//! After the IETF draft *The Idempotency-Key HTTP Header Field*, revision 07, and what deployed APIs do. What each
+//! request is told is in `docs/http.md`.
+//!
+//! The layer goes inside authentication, so that the [`Scope`] can tell who asks, and directly outside the handler:
+//! what lies between the two runs once for each key, and what lies outside runs for each request.
+//!
+//! A request's way: `key` says what it is called, `fingerprint` what it asks for, the store's claim who runs it;
+//! `work` runs the handler in a task of its own and settles the claim; `replay` is what is stored; `problem` is how a
+//! request is refused.
+
+mod body;
+mod builder;
+mod client;
+mod fingerprint;
+mod grpc;
+mod handle;
+#[cfg(feature = "json")]
+mod json;
+mod key;
+mod layer;
+mod problem;
+mod replay;
+mod scope;
+mod tasks;
+mod webhook;
+mod work;
+
+#[cfg(feature = "axum")]
+mod axum;
+
+#[cfg(feature = "axum")]
+pub use axum::Tokio;
+pub use body::Body;
+pub use builder::{BuildError, Builder};
+pub use client::{KeyedRequests, RequestKeys};
+pub use fingerprint::FingerprintBy;
+pub use handle::{ClaimHandle, Disposition, HandleError};
+pub use key::{KeySource, MAX_KEY, UnusableKey};
+pub use layer::{Idempotency, Protect, ResponseFuture, Stats};
+pub use problem::{Problem, ProblemCode};
+pub use scope::Scope;
+pub use tasks::{BoxTask, Idle, Spawn};
+
+/// The code in the document compiles.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../docs/http.md")]
+struct Document;

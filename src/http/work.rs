@@ -1,0 +1,194 @@
+//! A request that runs: its handler, and what becomes of its claim.
+//!
+//! In this order: the response is there, the claim is settled and durable, the client is answered. So no client has
+//! seen a success that a retry could run again.
+
+use super::body::{Body, read};
+use super::grpc;
+use super::handle::{Disposition, Owned};
+use super::layer::{Config, Refusal, Told};
+use super::problem::{Problem, ProblemCode};
+use super::replay::StoredResponse;
+use crate::error::Fault;
+use crate::record::Omission;
+use crate::store::{Claim, Request as ClaimRequest, RetryCause, SettleError};
+use crate::sync::Signal;
+use http::{Request, Response, StatusCode};
+use serde_bytes::Bytes;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tower_service::Service;
+
+/// What a handler runs under.
+pub(super) struct Work {
+    pub(super) config: Arc<Config>,
+    /// The claim as it was asked for.
+    pub(super) claim: ClaimRequest,
+    pub(super) grpc: bool,
+}
+
+/// Why an outcome is not recorded.
+enum Unrecorded {
+    Lost,
+    Unknown,
+}
+
+impl Work {
+    pub(super) async fn run<S, B, R>(
+        self,
+        mut service: S,
+        mut request: Request<Body<B>>,
+        claim: Claim,
+    ) -> Result<Result<Response<Body<R>>, S::Error>, Problem>
+    where
+        S: Service<Request<Body<B>>, Response = Response<R>>,
+        B: http_body::Body,
+        R: http_body::Body,
+    {
+        // It may have run out already, which is told when the claim is settled.
+        let _ = claim.keep_alive(self.config.max_hold);
+        let (owned, handle) = Owned::new(claim);
+        request.extensions_mut().insert(handle);
+        let answered = service.call(request).await;
+        let claim = owned.take().await.expect("the claim is taken out here alone");
+        match answered {
+            Ok(response) => self.settle(claim, response).await.map(Ok),
+            Err(error) => {
+                free(claim).await;
+                Ok(Err(error))
+            }
+        }
+    }
+
+    async fn settle<R: http_body::Body>(
+        &self,
+        claim: Claim,
+        response: Response<R>,
+    ) -> Result<Response<Body<R>>, Problem> {
+        let (mut parts, body) = response.into_parts();
+        let asked = parts.extensions.remove::<Disposition>();
+        let early = asked.or_else(|| self.by_headers(&parts));
+        if early == Some(Disposition::Release) {
+            match asked {
+                // If this fails, dropping the claim frees the key as well, as the next attempt.
+                Some(_) => drop(claim.release_async().await),
+                None => free(claim).await,
+            }
+            return Ok(Response::from_parts(parts, Body::passing(body)));
+        }
+        let read = match body.size_hint().exact() {
+            Some(_) => read(body, self.config.response_limit, pending()).await,
+            None => read(body, self.config.response_limit, self.patience()).await,
+        };
+        let omitted = StoredResponse::Omitted { status: parts.status };
+        let (stored, body) = match read {
+            Ok(whole) => {
+                // A call whose status is missing was cut short: it is not known to be done.
+                let by_trailers = || whole.trailers.as_ref().and_then(grpc::outcome);
+                if early.or_else(by_trailers).is_none_or(|early| early == Disposition::Release) {
+                    free(claim).await;
+                    return Ok(Response::from_parts(parts, Body::whole(whole)));
+                }
+                (StoredResponse::of(&parts, whole.clone(), &self.config.not_stored), Body::whole(whole))
+            }
+            Err(cut) => (omitted.clone(), cut.body),
+        };
+        match self.record(claim, asked, [stored, omitted]).await {
+            Ok(kept) => {
+                self.config.counters.omitted.add(u64::from(!kept));
+                Ok(Response::from_parts(parts, body))
+            }
+            Err(unrecorded) => {
+                self.config.counters.unrecorded.add(1);
+                match unrecorded {
+                    Unrecorded::Lost => self.of_successor().await,
+                    Unrecorded::Unknown => Err(Problem::new(ProblemCode::OutcomeUnknown)),
+                }
+            }
+        }
+    }
+
+    /// What is done with a response of these headers; `None` if that is for the trailers to tell.
+    fn by_headers(&self, parts: &http::response::Parts) -> Option<Disposition> {
+        if self.grpc && parts.status == StatusCode::OK {
+            return grpc::outcome(&parts.headers);
+        }
+        Some(match parts.status.as_u16() {
+            401 | 403 | 408 | 425 | 429 => Disposition::Release,
+            200..500 => Disposition::Store,
+            500..600 if self.config.store_5xx => Disposition::Store,
+            _ => Disposition::Release,
+        })
+    }
+
+    /// Ready when a response of unknown length is no longer waited for.
+    async fn patience(&self) {
+        let late = Arc::new(Signal::new());
+        // Without a timer it is waited for at no cost but time.
+        let Ok(_alarm) = self.config.store.ring(self.config.patience, &late) else { return pending().await };
+        late.raised().await;
+    }
+
+    /// Settles the claim with the first of `forms` that the store takes; without a value if it takes none. Tells
+    /// whether the response is kept.
+    async fn record(
+        &self,
+        mut claim: Claim,
+        asked: Option<Disposition>,
+        forms: [StoredResponse; 2],
+    ) -> Result<bool, Unrecorded> {
+        let mut forms = forms.into_iter();
+        let mut form = forms.next();
+        let mut tried_again = false;
+        loop {
+            let settled = match form.as_ref().map(StoredResponse::encode) {
+                Some(bytes) if asked == Some(Disposition::Fail) => claim.fail_async(Bytes::new(&bytes)).await,
+                Some(bytes) => claim.complete_bytes_async(bytes).await,
+                None => claim.omit_async(Omission::TooLarge).await,
+            };
+            let retry = match settled {
+                Ok(()) => return Ok(matches!(form, Some(StoredResponse::Whole { .. }))),
+                Err(SettleError::Retry(retry)) => retry,
+                Err(SettleError::Lost(_)) => return Err(Unrecorded::Lost),
+                Err(_) => return Err(Unrecorded::Unknown),
+            };
+            match retry.cause {
+                RetryCause::TooLarge { .. } => {
+                    form = forms.next();
+                    tried_again = false;
+                }
+                // Under the same token, trying again confirms what had landed.
+                RetryCause::Fault(ref fault) if !tried_again && !matches!(fault, Fault::Closed) => {
+                    tried_again = true;
+                }
+                // Dropping the claim tells the next attempt that this one may have acted.
+                _ => return Err(Unrecorded::Unknown),
+            }
+            claim = retry.claim;
+        }
+    }
+
+    /// What a retry would be told: the result of whoever took the key over, or that there is none.
+    async fn of_successor<R: http_body::Body>(&self) -> Result<Response<Body<R>>, Problem> {
+        let told = [ProblemCode::ResponseOmitted, ProblemCode::Interrupted];
+        match self.config.ask(&self.claim).await {
+            Ok(Told::Replay(response)) => return Ok(response),
+            // The successor has given the key back, and this one's result was refused.
+            Ok(Told::Granted(claim)) => drop(claim.release_async().await),
+            Err(Refusal::Problem(problem)) if told.contains(&problem.code()) => return Err(problem),
+            Err(_) => {}
+        }
+        Err(Problem::new(ProblemCode::LeaseLost).retry_after(Duration::from_secs(1)))
+    }
+}
+
+/// Frees the key of a claim whose work is to be done again: as a first attempt, or as the next one if it was told of
+/// progress.
+async fn free(claim: Claim) {
+    if claim.last_checkpoint().is_some() {
+        return drop(claim);
+    }
+    // If this fails, dropping the claim frees the key as well, as the next attempt.
+    let _ = claim.release_async().await;
+}
