@@ -25,6 +25,8 @@ fn the_lock_is_given_back_at_close_though_a_fork_lives_on() {
     // nothing else runs code in a fork; nobody else uses this store or these pipes meanwhile
     unsafe {
         command.pre_exec(move || {
+            // Should this test fail, the fork is not to outlive it.
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             let refused = in_fork.claim("new").is_err();
             says.write_all(&[u8::from(refused)])?;
             waits.read_exact(&mut [0])

@@ -201,7 +201,7 @@ mod harness {
             // It goes on by itself once there is room.
             self.drop_ballast()?;
             let more = self.fill(&store, "second")?;
-            if filled < 10 * BATCH || more < 2 * BATCH {
+            if filled < 6 * BATCH || more < 2 * BATCH {
                 return Err(format!("too little fitted to mean anything: {filled} and {more}"));
             }
             self.goes_on_full(&store)?;
