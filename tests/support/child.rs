@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 /// A child whose parent forgot it ends by itself.
-const LIFE: Duration = Duration::from_secs(120);
+const LIFE: Duration = Duration::from_secs(600);
 
 /// A small generator (splitmix64) with nothing to install, whose runs can be repeated.
 #[derive(Debug, Clone)]

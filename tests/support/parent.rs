@@ -12,10 +12,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A child that tells nothing for this long hangs.
-const SILENCE: Duration = Duration::from_secs(20);
+/// A child that tells nothing for this long hangs. Longer than a store's sync limit of 30 s: when it is a sync that hangs,
+/// the child says so itself.
+const SILENCE: Duration = Duration::from_secs(45);
 /// A child that has been killed, or has closed its store, is gone within this time.
-const END: Duration = Duration::from_secs(20);
+const END: Duration = Duration::from_secs(45);
 
 /// When to strike.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,8 @@ pub struct Running {
     lines: Receiver<String>,
     stderr: PathBuf,
     threads: usize,
+    /// How many lines it told, and the last.
+    told: (usize, String),
 }
 
 impl Running {
@@ -81,7 +84,7 @@ impl Running {
                 line.clear();
             }
         });
-        Ok(Self { child, lines, stderr, threads: plan.threads })
+        Ok(Self { child, lines, stderr, threads: plan.threads, told: (0, String::new()) })
     }
 
     /// Gives the ledger what the child tells, until `moment`, and a little longer.
@@ -144,8 +147,9 @@ impl Running {
         if status.success() && ledger.errors.is_empty() { Ok(()) } else { Err(self.ended_early(ledger)) }
     }
 
-    fn take(&self, line: &str, ledger: &mut Ledger) {
+    fn take(&mut self, line: &str, ledger: &mut Ledger) {
         let verified = ledger.verified;
+        self.told = (self.told.0 + 1, line.to_owned());
         ledger.take(line);
         if verified < self.threads && ledger.verified == self.threads {
             ledger.all_verified();
@@ -178,7 +182,10 @@ impl Running {
     fn hangs(&mut self, what: &str, limit: Duration) -> String {
         // It must not outlive the harness, nor keep a disk busy.
         let _ = self.child.kill();
-        format!("P6 never stuck: the child {what} for {limit:?}")
+        let (lines, last) = &self.told;
+        format!(
+            "P6 never stuck: the child {what} for {limit:?}, after {lines} lines, the last of them {last:?}"
+        )
     }
 
     fn ended_early(&mut self, ledger: &Ledger) -> String {
@@ -216,7 +223,9 @@ pub fn over_both<T: Send>(
 ) -> Result<Vec<T>, String> {
     let harness = &harness;
     thread::scope(|scope| {
-        let running = ["sled", "redb"].map(|engine| scope.spawn(move || harness(engine)));
+        // Told at once: the other may take a while yet.
+        let run = |engine| harness(engine).inspect_err(|reason| println!("over {engine}: {reason}"));
+        let running = ["sled", "redb"].map(|engine| scope.spawn(move || run(engine)));
         let ended =
             running.map(|running| running.join().unwrap_or_else(|_| Err("the harness panicked".to_owned())));
         ended.into_iter().collect()
