@@ -7,7 +7,7 @@
 mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
-use claimdb::{ManualClock, OpenError, StorageError, Store, Writes};
+use claimdb::{ClaimError, Fault, ManualClock, OpenError, StorageError, Store, Writes};
 use hooks::{At, Hooked, until};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,6 +24,7 @@ struct Slow {
     committing: Arc<AtomicUsize>,
     /// How often something was read while a commit hung.
     read_beside: Arc<AtomicUsize>,
+    full: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -61,6 +62,13 @@ impl Engine for SlowEngine {
     fn sync(&self) -> Result<(), StorageError> {
         self.0.sync()
     }
+
+    fn room(&self) -> Result<(), StorageError> {
+        match self.1.full.load(Ordering::SeqCst) {
+            true => Err(StorageError::new("taking room in", "slow memory", "on purpose")),
+            false => Ok(()),
+        }
+    }
 }
 
 fn value(store: &Store, name: &str) -> Option<u64> {
@@ -91,6 +99,25 @@ fn what_lands_while_changed_keys_are_read_again_is_in_it_whole() {
     let copy = Store::builder(target).clock(clock).open().unwrap();
     let found = (value(&copy, "a"), value(&copy, "z"));
     assert_eq!(found, (Some(3), Some(3)), "rule 25: a backup is of no one moment: it tore a batch of values");
+}
+
+#[test]
+fn beside_a_backup_a_full_disk_refuses_new_work_as_ever() {
+    let (source, target, clock) = (Slow::default(), Hooked::new(), ManualClock::new());
+    let store = open(&source, &clock);
+    let told = Arc::new(Mutex::new(None));
+    {
+        let (store, source, told) = (store.clone(), source.clone(), Arc::clone(&told));
+        target.on(At::Commit, move || {
+            source.full.store(true, Ordering::SeqCst);
+            *told.lock().unwrap() = Some(store.claim("k").map(drop));
+            source.full.store(false, Ordering::SeqCst);
+        });
+    }
+    store.backup_to(&target).unwrap();
+    let told = told.lock().unwrap().take().expect("the backup commits");
+    let full = matches!(told, Err(ClaimError::Failed { fault: Fault::DiskFull(_), .. }));
+    assert!(full, "P9 fail closed: on a full disk a claim was told {told:?}");
 }
 
 #[test]

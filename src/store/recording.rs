@@ -196,4 +196,8 @@ impl Engine for Recorder {
     fn sync(&self) -> Result<(), StorageError> {
         self.engine.sync()
     }
+
+    fn room(&self) -> Result<(), StorageError> {
+        self.engine.room()
+    }
 }
