@@ -8,6 +8,8 @@ use super::writes::Effects;
 use crate::clock::{Moment, expired};
 use crate::error::{Fault, InvalidSetting};
 use crate::key::{Key, KeyLabel};
+#[cfg(doc)]
+use crate::lease::LossCause;
 use crate::lease::{Place, Refusal};
 use crate::protocol::{Holder, Purpose};
 #[cfg(doc)]
@@ -130,8 +132,10 @@ impl Claim {
         Ok(())
     }
 
-    /// Tells when this claim stops being its holder's: its lease runs out, another is given the key, the store is
-    /// closed. Cheap to clone; threads can ask it and tasks can await it.
+    /// Tells when this claim stops being its holder's: its lease runs out, another is given the key, the key is
+    /// removed or resolved, the holder settles or drops the claim, the store is closed. [`LossCause`] tells which.
+    ///
+    /// Asking is cheap, as often as it is done, and leaves nothing behind; so is cloning. Tasks can await it.
     pub fn lost(&self) -> LossSignal {
         LossSignal::of(&self.store, self.place.as_ref())
     }
