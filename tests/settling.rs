@@ -35,6 +35,61 @@ fn grant(store: &Store, request: impl Into<Request>) -> Claim {
     }
 }
 
+/// A claim whose lease ran out, and whose key somebody has resolved then.
+fn resolved_by_hand(store: &Store, clock: &ManualClock, resolution: Resolution) -> Claim {
+    let request = Request::new("k").on_interrupt(OnInterrupt::Quarantine);
+    let claim = grant(store, &request);
+    clock.advance(30 * SEC);
+    let Outcome::Interrupted(case) = store.claim(&request).unwrap() else { panic!("it is quarantined") };
+    assert!(store.resolve("k", case.token(), resolution).unwrap());
+    claim
+}
+
+#[test]
+fn what_was_resolved_by_hand_is_never_confirmed_as_the_holders_own() {
+    let late: [fn(Claim) -> Result<(), SettleError>; 5] = [
+        |claim| claim.complete("charged"),
+        |claim| claim.complete("other"),
+        |claim| claim.complete_with("charged", Writes::new().put("balances", "alice", "1")),
+        |claim| claim.fail("charged"),
+        Claim::release,
+    ];
+    for settle in late {
+        let (store, clock) = world(&Faulty::new());
+        let claim = resolved_by_hand(&store, &clock, Resolution::completed("charged").unwrap());
+        let told = settle(claim).expect_err("rule 17: it was confirmed, and is not this claim's");
+        assert!(
+            matches!(&told, SettleError::AlreadySettled(already) if already.by_hand()),
+            "rule 17: {told}"
+        );
+        assert!(told.to_string().contains("resolved by hand"), "{told}");
+        assert!(store.get("k").unwrap().unwrap().about().by_hand(), "rule 17: it was replaced");
+        assert_eq!(
+            store.kv("balances").get("alice").unwrap(),
+            None,
+            "rule 25: an effect without its completion"
+        );
+    }
+}
+
+#[test]
+fn a_holder_whose_key_was_resolved_by_hand_is_told_so_by_each_verb() {
+    let (store, clock) = world(&Faulty::new());
+    let mut claim = resolved_by_hand(&store, &clock, Resolution::omitted());
+    assert_eq!(claim.lost().cause(), Some(LossCause::Removed), "OB-04: nobody has taken it over");
+    let renewed = claim.renew(SEC).unwrap_err();
+    assert!(!renewed.to_string().contains("another"), "OB-04: nobody has taken it over: {renewed}");
+    let saved = claim.checkpoint("half").unwrap_err();
+    let by_hand = |already: &AlreadySettled| already.by_hand();
+    assert!(matches!(&saved, CheckpointError::AlreadySettled(already) if by_hand(already)), "{saved}");
+    drop(claim);
+    store.remove("k").unwrap();
+
+    let claim = resolved_by_hand(&store, &clock, Resolution::released());
+    let told = claim.complete("late").unwrap_err();
+    assert!(matches!(&told, SettleError::Lost(lost) if lost.by().is_none()), "P3 fenced: {told}");
+}
+
 #[test]
 fn whoever_awaits_a_loss_is_woken_when_a_lease_that_was_shortened_meanwhile_ends() {
     let (store, clock) = world(&Faulty::new());

@@ -24,9 +24,9 @@ impl Claim {
     /// durable as the claim asked for, and everyone who asks gets it until the retention ends.
     ///
     /// # Errors
-    /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *retry* with the
-    /// claim if the result is too large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage
-    /// failed.
+    /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *already settled* if
+    /// the key was [resolved](Store::resolve) by hand, whatever with; *retry* with the claim if the result is too
+    /// large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage failed.
     pub fn complete<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SettleError> {
         let act = self.store.completion(value);
         self.settle_here(act)
@@ -100,7 +100,9 @@ impl Claim {
                 SettleError::Lost(Lost { key, token, by })
             }
             Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
-            Failure::SettledOtherwise => SettleError::AlreadySettled(AlreadySettled { key, token }),
+            Failure::SettledOtherwise { by_hand } => {
+                SettleError::AlreadySettled(AlreadySettled { key, token, by_hand })
+            }
             Failure::Interrupted => SettleError::Interrupted(KeyInterrupted { key, token }),
         }
     }
@@ -157,7 +159,7 @@ impl Act {
 /// Why it could not.
 pub(super) enum Failure {
     Lost { by: Option<Token> },
-    SettledOtherwise,
+    SettledOtherwise { by_hand: bool },
     Interrupted,
     OtherEffects,
     Fault(Fault),
@@ -236,7 +238,9 @@ impl Inner {
                 }
                 Settling::Confirmed => break,
                 Settling::Interrupted => return Err(refused(marked, Failure::Interrupted)),
-                Settling::SettledOtherwise => return Err(refused(marked, Failure::SettledOtherwise)),
+                Settling::SettledOtherwise { by_hand } => {
+                    return Err(refused(marked, Failure::SettledOtherwise { by_hand }));
+                }
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };
             let swap = Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref());
