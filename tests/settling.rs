@@ -90,6 +90,57 @@ fn a_holder_whose_key_was_resolved_by_hand_is_told_so_by_each_verb() {
     assert!(matches!(&told, SettleError::Lost(lost) if lost.by().is_none()), "P3 fenced: {told}");
 }
 
+/// A claim in memory whose lease is over tries to settle while a second is on its way to the key, which then fails
+/// or is granted it.
+fn settles_while_another_takes_the_key(durability: Durability, taker_fails: bool) {
+    let place = Hooked::new();
+    let (store, clock) = world(&place);
+    let claim = grant(&store, Request::new("k").durability(durability));
+    clock.advance(30 * SEC);
+    let slow = Arc::new(Mutex::new(Some(claim)));
+    {
+        let (slow, place) = (Arc::clone(&slow), place.clone());
+        place.clone().on(At::Commit, move || {
+            let claim = slow.lock().unwrap().take().unwrap();
+            assert_eq!(claim.lost().cause(), Some(LossCause::LeaseOver), "nobody was granted the key");
+            let renewed = claim.renew(SEC).unwrap_err();
+            assert!(matches!(renewed, ExpiredLease::Expired { .. }), "rule 11: {renewed}");
+            let told = claim.complete("done").expect_err("the other may have read the record");
+            let SettleError::Retry(retry) = told else {
+                panic!("P3 fenced: lost, and nobody was granted the key: {told}");
+            };
+            assert!(matches!(retry.cause, RetryCause::BeingTaken), "{retry}");
+            *slow.lock().unwrap() = Some(retry.claim);
+            place.break_key(taker_fails.then_some("k"));
+        });
+    }
+    let taken = store.claim("k");
+    let claim = slow.lock().unwrap().take().expect("the other has written its record");
+    if taker_fails {
+        taken.expect_err("its write failed");
+        place.break_key(None);
+        claim.complete("done").expect("nobody else was granted the key");
+        assert!(store.get("k").unwrap().is_some());
+    } else {
+        let taken = taken.unwrap().granted().expect("the lease was over");
+        let told = claim.complete("done").unwrap_err();
+        assert!(
+            matches!(&told, SettleError::Lost(lost) if lost.by() == Some(taken.token())),
+            "P3 fenced: {told}"
+        );
+        taken.complete("done").unwrap();
+    }
+}
+
+#[test]
+fn a_claim_in_memory_is_lost_once_another_is_granted_its_key_and_not_before() {
+    for durability in [Durability::Result, Durability::Relaxed] {
+        for taker_fails in [true, false] {
+            settles_while_another_takes_the_key(durability, taker_fails);
+        }
+    }
+}
+
 #[test]
 fn whoever_awaits_a_loss_is_woken_when_a_lease_that_was_shortened_meanwhile_ends() {
     let (store, clock) = world(&Faulty::new());

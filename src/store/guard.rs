@@ -29,7 +29,9 @@ use std::time::Duration;
 /// not panic, unless it is the last that holds the store: that closes the store.
 ///
 /// A claim whose lease has run out may still settle as long as nobody else was granted the key. After that it is
-/// *lost*: everything it tries is refused and changes nothing.
+/// *lost*: everything it tries is refused and changes nothing. While another is only on its way to the key, a claim in
+/// memory is told to [try again](super::RetryCause::BeingTaken), and of a stored one the first to change the record
+/// has it.
 #[must_use = "a claim that is dropped ends at once"]
 pub struct Claim {
     pub(super) store: Arc<Inner>,
@@ -161,7 +163,7 @@ pub enum ExpiredLease {
         /// Stands for the key.
         key: KeyLabel,
     },
-    /// Another was granted the key, or it was removed.
+    /// Another was granted the key, or it was removed, or this claim has settled it already.
     #[error("renewing the lease of {key}: the claim was lost ({}); stop the work", current(*by))]
     Lost {
         /// Stands for the key.
@@ -197,7 +199,7 @@ pub enum ExpiredLease {
 impl ExpiredLease {
     pub(super) fn refused(key: KeyLabel, refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Expired => Self::Expired { key },
+            Refusal::Expired | Refusal::BeingTaken => Self::Expired { key },
             Refusal::Lost { by } => Self::Lost { key, by },
             Refusal::Closed => Self::Closed { key },
         }

@@ -100,6 +100,7 @@ impl Claim {
                 SettleError::Lost(Lost { key, token, by })
             }
             Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
+            Failure::BeingTaken => SettleError::retry(self, RetryCause::BeingTaken),
             Failure::SettledOtherwise { by_hand } => {
                 SettleError::AlreadySettled(AlreadySettled { key, token, by_hand })
             }
@@ -162,6 +163,7 @@ pub(super) enum Failure {
     SettledOtherwise { by_hand: bool },
     Interrupted,
     OtherEffects,
+    BeingTaken,
     Fault(Fault),
 }
 
@@ -187,7 +189,7 @@ impl Inner {
             // Nothing was stored: the place is all there is to release.
             place.end().map_err(|refusal| match refusal {
                 Refusal::Lost { by } => Failure::Lost { by },
-                Refusal::Closed | Refusal::Expired => Failure::Fault(Fault::Closed),
+                Refusal::Closed | Refusal::Expired | Refusal::BeingTaken => Failure::Fault(Fault::Closed),
             })?;
             self.counters.released.add(1);
             return Ok(None);
@@ -362,6 +364,7 @@ impl From<MarkRefused> for Failure {
     fn from(refused: MarkRefused) -> Self {
         match refused {
             MarkRefused::Lost { by } => Self::Lost { by },
+            MarkRefused::BeingTaken => Self::BeingTaken,
             MarkRefused::Closed => Self::Fault(Fault::Closed),
         }
     }

@@ -67,7 +67,10 @@ impl Lost {
 
 /// For messages: by which token a claim was lost.
 pub(super) fn current(token: Option<Token>) -> String {
-    token.map_or_else(|| "it ended or was removed".to_owned(), |token| format!("token {token} is current"))
+    token.map_or_else(
+        || "it ended, or the key was removed".to_owned(),
+        |token| format!("token {token} is current"),
+    )
 }
 
 /// The key is settled under this claim's token: by an earlier try of the claim, in another way, or by hand.
@@ -147,6 +150,14 @@ pub enum RetryCause {
         "an earlier try to complete it carried other effects, and may have landed; try again with the same ones"
     )]
     OtherEffects,
+    /// The lease of this claim, which is kept in memory alone, had run out, and another is on its way to the key at
+    /// this moment; nothing was changed. Once that one is granted the key, this claim is lost; if it fails, this one
+    /// settles as before.
+    #[error(
+        "its lease had run out, and another is on its way to the key and was not granted it yet; try again, which \
+         tells which of the two has it"
+    )]
+    BeingTaken,
     /// It went wrong underneath.
     #[error(transparent)]
     Fault(Fault),
