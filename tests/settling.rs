@@ -90,6 +90,37 @@ fn a_holder_whose_key_was_resolved_by_hand_is_told_so_by_each_verb() {
     assert!(matches!(&told, SettleError::Lost(lost) if lost.by().is_none()), "P3 fenced: {told}");
 }
 
+#[test]
+fn a_claim_that_a_settle_gives_back_is_kept_alive_as_before() {
+    let no_key =
+        |claim: Claim| claim.complete_with("done", Writes::new().put("values", "", "it has no name"));
+    let ways: [(&str, fn(Claim) -> Result<(), SettleError>); 3] = [
+        ("storage failed", |claim| claim.complete("done")),
+        ("too large", |claim| claim.complete(&vec![0_u8; 2 << 20])),
+        ("an effect is no key", no_key),
+    ];
+    for (way, settle) in ways {
+        let faulty = Faulty::new();
+        let (store, clock) = world(&faulty);
+        let claim = grant(&store, "k");
+        claim.keep_alive(3600 * SEC).unwrap();
+        if way == "storage failed" {
+            faulty.arm(0, 1, Fault::FailBefore);
+        }
+        let claim = settle(claim).unwrap_err().into_claim().expect(way);
+        faulty.disarm();
+        for _ in 0..4 {
+            clock.advance(15 * SEC);
+            until(&format!("{way}: it is renewed"), || claim.remaining() == 30 * SEC);
+        }
+        claim.complete("done").unwrap();
+        for _ in 0..4 {
+            clock.advance(15 * SEC);
+        }
+        assert_eq!(store.stats().live_claims, 0, "RN-01: it was renewed after its end");
+    }
+}
+
 /// A claim in memory whose lease is over tries to settle while a second is on its way to the key, which then fails
 /// or is granted it.
 fn settles_while_another_takes_the_key(durability: Durability, taker_fails: bool) {

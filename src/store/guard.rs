@@ -55,6 +55,13 @@ impl Claim {
         &self.key
     }
 
+    /// Takes the place out, to end it. What renews it ends first.
+    pub(super) fn take_place(&mut self) -> Option<Place> {
+        let renewal = self.renewal.lock().take();
+        drop(renewal);
+        self.place.take()
+    }
+
     /// What memory says of this claim while it settles.
     pub(super) fn settling(&self) -> Holder {
         Holder {
@@ -110,8 +117,10 @@ impl Claim {
     }
 
     /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`; the
-    /// lease then runs out. Settling and dropping the claim end that. Asking again replaces the former bound. Each
-    /// renewal is for the lease that was claimed, also after a [`renew`](Self::renew) for longer.
+    /// lease then runs out. Settling and dropping the claim end that; a claim that a settle
+    /// [gives back](super::SettleError::Retry) is renewed as before, unless it was settled and only the sync is missing.
+    /// Asking again replaces the former bound. Each renewal is for the lease that was claimed, also after a
+    /// [`renew`](Self::renew) for longer.
     ///
     /// Renewals run on a thread of the store's own, so that busy work cannot starve them. They prove that the
     /// process lives, not that the work gets on: that is what `max_hold` is for.

@@ -176,15 +176,12 @@ impl<F: Into<Fault>> From<F> for Failure {
 impl Inner {
     /// Does what `act` says, and gives back the mark of the write if it is told only after its sync.
     pub(super) fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Marked<'_>>, Failure> {
-        // Before the record is let go, so that nothing renews what is being settled.
-        let renewal = claim.renewal.lock().take();
-        drop(renewal);
         self.check_writable()?;
         let engine = self.engine.get()?;
         let durable = claim.stored.is_some();
         if !durable
             && matches!(act, Act::Release)
-            && let Some(place) = claim.place.take()
+            && let Some(place) = claim.take_place()
         {
             // Nothing was stored: the place is all there is to release.
             place.end().map_err(|refusal| match refusal {
@@ -257,7 +254,7 @@ impl Inner {
             }
         }
         // After the swap (rule 14); nobody gets in while the mark stands.
-        claim.place = None;
+        drop(claim.take_place());
         self.counters.ended(act);
         let mut marked = match marked {
             Some(marked) => marked,
