@@ -91,6 +91,43 @@ fn a_holder_whose_key_was_resolved_by_hand_is_told_so_by_each_verb() {
 }
 
 #[test]
+fn a_completion_that_was_not_told_is_not_released() {
+    for durability in ALL {
+        let faulty = Faulty::new();
+        let (store, _) = world(&faulty);
+        let claim = grant(&store, Request::new("k").durability(durability));
+        faulty.arm(0, 2, Fault::FailAfter); // it lands, and the look after it fails
+        let effects = Writes::new().put("balances", "alice", "1");
+        let unclear = claim.complete_with("charged", effects).expect_err("its fate is unknown");
+        faulty.disarm();
+        let told = unclear.into_claim().expect("its fate is unknown").release();
+        assert!(
+            matches!(&told, Err(SettleError::AlreadySettled(already)) if !already.by_hand()),
+            "P8: {durability:?}: a release was told {told:?}, and the completion stands"
+        );
+        store.sync().unwrap();
+        assert!(store.get("k").unwrap().is_some());
+        assert!(store.kv("balances").get("alice").unwrap().is_some());
+        assert_eq!(store.stats().released, 0);
+    }
+}
+
+#[test]
+fn a_completion_that_did_not_land_leaves_a_claim_that_can_be_released() {
+    for durability in ALL {
+        let faulty = Faulty::new();
+        let (store, _) = world(&faulty);
+        let claim = grant(&store, Request::new("k").durability(durability));
+        faulty.arm(0, 2, Fault::FailBefore);
+        let unclear = claim.complete("done").expect_err("its fate is unknown");
+        faulty.disarm();
+        unclear.into_claim().unwrap().release().unwrap();
+        store.sync().unwrap();
+        assert_eq!(grant(&store, Request::new("k").durability(durability)).attempt(), 1);
+    }
+}
+
+#[test]
 fn a_claim_that_a_settle_gives_back_is_kept_alive_as_before() {
     let no_key =
         |claim: Claim| claim.complete_with("done", Writes::new().put("values", "", "it has no name"));

@@ -45,6 +45,8 @@ pub struct Claim {
     pub(super) place: Option<Place>,
     /// The effects of a completion that was tried, and may have landed.
     pub(super) tried: Option<Effects>,
+    /// Whether the engine has failed in the middle of a settling write, which may have landed.
+    pub(super) unclear: bool,
     pub(super) renewal: Mutex<Option<Arc<Renewal>>>,
 }
 

@@ -8,9 +8,9 @@ use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
 use super::writes::Effects;
 use super::{Inner, Store};
-use crate::backend::{Commit, Swap};
+use crate::backend::{Commit, Engine, Swap};
 use crate::error::Fault;
-use crate::lease::Refusal;
+use crate::lease::{Place, Refusal};
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission, Record};
 use crate::sync::{Break, Ordering};
@@ -179,17 +179,8 @@ impl Inner {
         self.check_writable()?;
         let engine = self.engine.get()?;
         let durable = claim.stored.is_some();
-        if !durable
-            && matches!(act, Act::Release)
-            && let Some(place) = claim.take_place()
-        {
-            // Nothing was stored: the place is all there is to release.
-            place.end().map_err(|refusal| match refusal {
-                Refusal::Lost { by } => Failure::Lost { by },
-                Refusal::Closed | Refusal::Expired | Refusal::BeingTaken => Failure::Fault(Fault::Closed),
-            })?;
-            self.counters.released.add(1);
-            return Ok(None);
+        if !durable && matches!(act, Act::Release) && claim.place.is_some() {
+            return self.release_in_memory(claim, &*engine);
         }
         let relaxed = claim.record.terms.durability == Durability::Relaxed;
         let synced = match act {
@@ -247,10 +238,13 @@ impl Inner {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.
-                Err(error) => match engine.read(claim.key.encoded()) {
-                    Ok(found) if found == new => break,
-                    _ => return Err(error.into()),
-                },
+                Err(error) => {
+                    claim.unclear = true;
+                    match engine.read(claim.key.encoded()) {
+                        Ok(found) if found == new => break,
+                        _ => return Err(error.into()),
+                    }
+                }
             }
         }
         // After the swap (rule 14); nobody gets in while the mark stands.
@@ -267,6 +261,31 @@ impl Inner {
             return Ok(Some(marked));
         }
         marked.clear();
+        Ok(None)
+    }
+
+    /// Releases a claim that was never stored: its place is all there is to release, unless an earlier try to settle
+    /// it has landed and was not told.
+    fn release_in_memory(
+        &self,
+        claim: &mut Claim,
+        engine: &dyn Engine,
+    ) -> Result<Option<Marked<'_>>, Failure> {
+        if claim.unclear {
+            let record = engine.read(claim.key.encoded())?.as_deref().map(Record::decode).transpose();
+            let record = record.map_err(Fault::from)?;
+            if let Settling::SettledOtherwise { by_hand } =
+                decide::release(record.as_ref(), claim.record.token)
+            {
+                return Err(Failure::SettledOtherwise { by_hand });
+            }
+        }
+        let ended = claim.take_place().map_or(Err(Refusal::Lost { by: None }), Place::end);
+        ended.map_err(|refusal| match refusal {
+            Refusal::Lost { by } => Failure::Lost { by },
+            Refusal::Closed | Refusal::Expired | Refusal::BeingTaken => Failure::Fault(Fault::Closed),
+        })?;
+        self.counters.released.add(1);
         Ok(None)
     }
 
