@@ -226,3 +226,23 @@ fn whoever_awaits_a_loss_is_woken_when_a_lease_that_was_shortened_meanwhile_ends
     until("the lease is over", || woken.count() == 3);
     assert_eq!(poll(raised.as_mut(), &woken), std::task::Poll::Ready(LossCause::LeaseOver));
 }
+
+#[test]
+fn a_value_that_panics_while_it_is_encoded_leaves_nothing_settled_of_many() {
+    struct Value(bool);
+    impl serde::Serialize for Value {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            assert!(self.0, "this value panics on purpose");
+            serializer.serialize_unit()
+        }
+    }
+    let (store, _) = world(&Faulty::new());
+    let keys = ["a", "b", "c"];
+    let results: Vec<_> = keys.into_iter().map(|key| (grant(&store, key), Value(key != "b"))).collect();
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.complete_many(results)));
+    assert!(told.is_err(), "the panic goes on");
+    for key in keys {
+        assert!(store.get(key).unwrap().is_none(), "rule 17: {key} was settled, and nobody was told");
+        assert_eq!(grant(&store, key).attempt(), 2, "P6 never stuck");
+    }
+}

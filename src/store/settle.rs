@@ -113,6 +113,9 @@ impl Store {
     /// Completes many claims, of this store, under one sync: what each would do alone, in one wait. Gives one
     /// answer for each, in order.
     ///
+    /// All values are encoded before the first claim is settled. If one panics while it is, nothing was settled, and all
+    /// the claims are dropped.
+    ///
     /// # Errors
     /// Each answer as that of [`Claim::complete`].
     pub fn complete_many<T: Serialize>(
