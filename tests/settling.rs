@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SEC: Duration = Duration::from_secs(1);
+type Settle = fn(Claim) -> Result<(), SettleError>;
+
 const ALL: [Durability; 3] = [Durability::Full, Durability::Result, Durability::Relaxed];
 
 fn world(place: &(impl Backend + Clone + 'static)) -> (Store, ManualClock) {
@@ -47,7 +49,7 @@ fn resolved_by_hand(store: &Store, clock: &ManualClock, resolution: Resolution) 
 
 #[test]
 fn what_was_resolved_by_hand_is_never_confirmed_as_the_holders_own() {
-    let late: [fn(Claim) -> Result<(), SettleError>; 5] = [
+    let late: [Settle; 5] = [
         |claim| claim.complete("charged"),
         |claim| claim.complete("other"),
         |claim| claim.complete_with("charged", Writes::new().put("balances", "alice", "1")),
@@ -131,7 +133,7 @@ fn a_completion_that_did_not_land_leaves_a_claim_that_can_be_released() {
 fn a_claim_that_a_settle_gives_back_is_kept_alive_as_before() {
     let no_key =
         |claim: Claim| claim.complete_with("done", Writes::new().put("values", "", "it has no name"));
-    let ways: [(&str, fn(Claim) -> Result<(), SettleError>); 3] = [
+    let ways: [(&str, Settle); 3] = [
         ("storage failed", |claim| claim.complete("done")),
         ("too large", |claim| claim.complete(&vec![0_u8; 2 << 20])),
         ("an effect is no key", no_key),
