@@ -123,14 +123,28 @@ pub enum Fault {
     Poisoned(#[from] Poisoned),
     /// The write was made and its sync has not ended within the store's sync limit.
     #[error(
-        "the write was made, and no sync covered it within {waited:?} (a sync has been running for \
-         {running:?}); it may become durable yet. Try again; if syncs hang, look at the disk"
+        "the write was made, and no sync covered it within {waited:?} ({}); it may become durable yet. Try again; \
+         if syncs hang, look at the disk",
+        match .running { Some(since) => format!("one has been running for {since:?}"), None => "none is running".to_owned() }
     )]
     SyncPending {
         /// How long was waited.
         waited: Duration,
-        /// How long the running sync has been at it.
-        running: Duration,
+        /// How long the running sync has been at it, if one is running.
+        running: Option<Duration>,
+    },
+    /// The store is closed, and its engine is still in use: it goes, and gives the lock back, once that has ended.
+    #[error(
+        "the store is closed, and its engine is in use: {}; the lock goes once that has ended, and until then what \
+         was written last may not be durable",
+        if *.in_waker { "this is a waker that the store runs in the middle of a sync, which is to go on first".to_owned() }
+        else { format!("a call of it has not ended within {waited:?}. If it hangs, look at the disk") }
+    )]
+    EngineInUse {
+        /// How long was waited.
+        waited: Duration,
+        /// Whether the store was closed by a waker that it ran itself, and which therefore could not wait.
+        in_waker: bool,
     },
     /// There is no room on the disk for new work. What was begun can be settled, and what is stored is told.
     #[error(

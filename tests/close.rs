@@ -5,13 +5,18 @@
 #[path = "support/faults.rs"]
 #[allow(dead_code)] // each test file uses a part
 mod faults;
+#[path = "support/hooks.rs"]
+#[allow(dead_code)]
+mod hooks;
 
-use claimdb::backend::{Backend, Mem};
+use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
 use claimdb::{
     AdminError, Builder, Claim, ClaimError, Durability, EndedBy, ExpiredLease, Fault, OpenError, Outcome,
-    Request, RetryCause, SettleError, Settled, Store,
+    Request, RetryCause, SettleError, Settled, StorageError, Store,
 };
 use faults::{Faulty, Syncs};
+use hooks::{At, CallsBack, Hooked, comes_back, poll};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,4 +168,127 @@ fn close_has_a_bound_in_time_although_a_sync_hangs() {
     let second = builder(&faulty).lock_wait(IN_TIME).open().expect("a sync that has ended frees the lock");
     assert!(claim.complete("late").is_err(), "P3 fenced");
     assert_eq!(grant(&second, "k").attempt(), 2);
+}
+
+/// The next commit hangs until what is given back is dropped.
+fn hang_a_commit(place: &Hooked) -> mpsc::Sender<()> {
+    let (held, hangs) = mpsc::channel::<()>();
+    place.on(At::Commit, move || assert!(hangs.recv().is_err()));
+    held
+}
+
+#[test]
+fn close_has_a_bound_in_time_although_a_write_hangs() {
+    let place = Hooked::new();
+    let store = builder(&place).sync_limit(Duration::from_millis(20)).open().unwrap();
+    let (claiming, last) = (hang_a_commit(&place), hang_a_commit(&place));
+    let claimant = {
+        let store = store.clone();
+        thread::spawn(move || store.claim("k"))
+    };
+    until("its write hangs", || place.calls() > 0 && store.stats().entries == 1);
+    let closing = store.clone();
+    let told = comes_back("close, while a write hangs", move || closing.close());
+    let Err(AdminError::Failed { fault: fault @ Fault::EngineInUse { in_waker: false, .. }, .. }) = told
+    else {
+        panic!("no sync runs, and a write does: {told:?}");
+    };
+    assert!(!fault.to_string().contains("sync"), "no sync runs: {fault}");
+    assert!(matches!(builder(&place).open(), Err(OpenError::Locked { .. })), "a hung write keeps the lock");
+    drop((claiming, last));
+    assert!(claimant.join().unwrap().is_err(), "P3 fenced");
+    builder(&place).lock_wait(IN_TIME).open().expect("a write that has ended frees the lock");
+}
+
+#[test]
+fn dropping_the_last_handle_has_a_bound_in_time_although_a_write_hangs() {
+    let place = Hooked::new();
+    let store = builder(&place).sync_limit(Duration::from_millis(20)).open().unwrap();
+    let last = hang_a_commit(&place);
+    comes_back("the last handle is dropped, while a write hangs", move || drop(store));
+    drop(last);
+    builder(&place).lock_wait(IN_TIME).open().expect("a write that has ended frees the lock");
+}
+
+#[test]
+fn a_store_that_its_own_waker_closes_makes_its_last_sync_and_goes() {
+    let faulty = Faulty::new();
+    let store = builder(&faulty).open().unwrap();
+    let claim = grant(&store, "k");
+    let told = Arc::new(Mutex::new(None));
+    let waker = {
+        let (store, told) = (store.clone(), Arc::clone(&told));
+        Arc::new(CallsBack(move || {
+            let relaxed = grant(&store, Request::new("relaxed").durability(Durability::Relaxed));
+            relaxed.complete("done").unwrap();
+            told.lock().unwrap().get_or_insert(store.close());
+        }))
+    };
+    faulty.syncs(Syncs::Hang);
+    let mut completing = Box::pin(claim.complete_async("done"));
+    assert!(poll(completing.as_mut(), &waker).is_pending());
+    faulty.syncs(Syncs::Work);
+    until("its waker has closed the store", || told.lock().unwrap().is_some());
+    let told = told.lock().unwrap().take();
+    let Some(Err(AdminError::Failed { fault: fault @ Fault::EngineInUse { in_waker: true, .. }, .. })) = told
+    else {
+        panic!("it could not wait for its own thread: {told:?}");
+    };
+    assert!(fault.to_string().contains("waker"), "{fault}");
+    // Looked at beside the store: an opening would make the sync that this one has to make.
+    until("the lock goes once the waker is through", || faulty.open().is_ok());
+    faulty.crash();
+    let store = builder(&faulty).open().unwrap();
+    assert!(store.get("k").unwrap().is_some(), "P4 durable before told");
+    assert!(store.get("relaxed").unwrap().is_some(), "the last sync was not made");
+}
+
+#[derive(Debug, Clone)]
+struct PanicsAtItsEnd(Mem);
+
+#[derive(Debug)]
+struct Ending(Box<dyn Engine>);
+
+impl Backend for PanicsAtItsEnd {
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        Ok(Box::new(Ending(self.0.open()?)))
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        panic!("this engine panics on purpose");
+    }
+}
+
+impl Engine for Ending {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.0.read(key)
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        self.0.commit(commits)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.0.scan(prefix, after, visit)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn an_engine_that_panics_when_it_is_dropped_is_an_error_of_close() {
+    let place = PanicsAtItsEnd(Mem::new());
+    let store = builder(&place).open().unwrap();
+    grant(&store, "k").complete("done").unwrap();
+    for _ in 0..2 {
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.close()));
+        let told = told.expect("an engine that panics harms nobody");
+        let Err(AdminError::Failed { fault: Fault::Storage(error), .. }) = told else { panic!("{told:?}") };
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
+    drop(builder(&place).open().expect("the lock is free"));
 }

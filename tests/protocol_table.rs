@@ -86,7 +86,7 @@ fn later(mut world: World, change: impl FnOnce(&mut World)) -> World {
 
 type State = (&'static str, fn() -> World);
 
-const STATES: [State; 12] = [
+const STATES: [State; 13] = [
     ("absent", World::new),
     ("in memory, live", || claimed(request().durability(Durability::Result))),
     ("in memory, lease over", || {
@@ -110,6 +110,17 @@ const STATES: [State; 12] = [
             world.told(request());
         })
     }),
+    ("resolved by hand", || {
+        // With what its holder will complete it with, which makes it no more the holder's own.
+        later(claimed(request().on_interrupt(OnInterrupt::Quarantine)), |world| {
+            world.clock.advance(LEASE);
+            let (token, holder) = (world.claim.as_ref().unwrap().token(), world.claim.take());
+            world.told(request());
+            world.claim = holder;
+            let resolution = Resolution::completed("late").unwrap();
+            assert!(world.store.resolve("k", token, resolution).unwrap());
+        })
+    }),
     ("completed", || settled(|claim| claim.complete("done"))),
     ("failed", || settled(|claim| claim.fail("no"))),
     ("omitted", || settled(|claim| claim.omit(Omission::OnPurpose))),
@@ -121,6 +132,7 @@ fn settle(world: &mut World, settle: impl FnOnce(Claim) -> Result<(), SettleErro
         Ok(()) => "done".to_owned(),
         Err(SettleError::Lost(_)) => "lost".to_owned(),
         Err(SettleError::Interrupted(_)) => "interrupted".to_owned(),
+        Err(SettleError::AlreadySettled(already)) if already.by_hand() => "resolved by hand".to_owned(),
         Err(other) => panic!("{other}"),
     })
 }
@@ -156,6 +168,9 @@ const EVENTS: [Event; 15] = [
             Err(CheckpointError::NotStored { .. }) => "not stored".to_owned(),
             Err(CheckpointError::Lost(_)) => "lost".to_owned(),
             Err(CheckpointError::Interrupted(_)) => "interrupted".to_owned(),
+            Err(CheckpointError::AlreadySettled(already)) if already.by_hand() => {
+                "resolved by hand".to_owned()
+            }
             Err(other) => panic!("{other}"),
         })
     }),

@@ -76,9 +76,13 @@ struct State<M> {
     /// Set when the engine was let go; what is not covered by then never will be.
     closed: bool,
     thread: Thread,
-    /// Which thread it is, once it runs.
-    thread_id: Option<ThreadId>,
+    /// Which thread is in the middle of a sync, or of waking those whom that released.
+    syncing: Option<ThreadId>,
+    /// What is written before the last sync.
+    last: Option<LastWrite>,
 }
+
+type LastWrite = Box<dyn FnOnce(&dyn Engine) + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thread {
@@ -119,7 +123,8 @@ impl<M: Send + 'static> GroupCommit<M> {
                 poisoned: None,
                 closed: false,
                 thread: Thread::NotStarted,
-                thread_id: None,
+                syncing: None,
+                last: None,
             }),
             engine: Mutex::new(Some(engine)),
             clock,
@@ -176,7 +181,6 @@ impl<M: Send + 'static> GroupCommit<M> {
     }
 
     fn run_thread(&self) {
-        self.state.lock().thread_id = Some(current_thread());
         loop {
             self.work.wait();
             let (todo, stopping) = {
@@ -192,6 +196,8 @@ impl<M: Send + 'static> GroupCommit<M> {
                 break;
             }
         }
+        // Whoever closes may not have waited for this.
+        self.let_go();
         self.state.lock().thread = Thread::Ended;
         self.ended.notify();
     }
@@ -228,13 +234,22 @@ impl<M: Send + 'static> GroupCommit<M> {
 
     /// Syncs once and releases whom that covers. One at a time.
     fn sync_once(&self) {
+        let last = {
+            let mut state = self.state.lock();
+            state.syncing = Some(current_thread());
+            state.last.take()
+        };
+        let engine = self.engine.lock().clone();
+        if let (Some(last), Some(engine)) = (last, &engine) {
+            // It need not land, so a panic is no more than an error.
+            let _ = catch_unwind(AssertUnwindSafe(|| last(&**engine)));
+        }
         let now = self.clock.now();
         let covered = {
             let mut state = self.state.lock();
             state.running_since = Some(now);
             state.issued
         };
-        let engine = self.engine.lock().clone();
         let result = catch_unwind(AssertUnwindSafe(|| match &engine {
             Some(engine) => engine.sync(),
             None => Err(StorageError::new("syncing", "the store", "it is closed")),
@@ -245,6 +260,7 @@ impl<M: Send + 'static> GroupCommit<M> {
             Ok(Err(error)) => self.failed(&error.to_string(), took),
             Err(_) => self.failed("the engine panicked while syncing", took),
         }
+        self.state.lock().syncing = None;
     }
 
     fn succeeded(&self, covered: u64, took: Duration) {
@@ -309,10 +325,20 @@ impl<M: Send + 'static> GroupCommit<M> {
         }
     }
 
-    /// Whether this is the syncing thread, which must not wait for itself: it runs the wakers of tasks, and a task
-    /// that was the last to hold the store lets go of it there.
+    /// Leaves a write to whoever makes the last sync, which it goes before; it need not land.
+    pub(crate) fn at_last(&self, write: impl FnOnce(&dyn Engine) + Send + 'static) {
+        self.state.lock().last = Some(Box::new(write));
+    }
+
+    /// Whether this thread is in the middle of a sync, and so must not wait for one: it runs the wakers of tasks, and
+    /// a task that was the last to hold the store lets go of it there.
     pub(crate) fn is_this_thread(&self) -> bool {
-        self.state.lock().thread_id == Some(current_thread())
+        self.state.lock().syncing == Some(current_thread())
+    }
+
+    /// Whether the engine is let go without anybody's waiting for that, once the last sync is made.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        self.state.lock().thread == Thread::Stopping
     }
 
     /// Leaves the engine as it is, without dropping it: for a fork.

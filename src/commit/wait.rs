@@ -43,7 +43,7 @@ impl<M: Send + 'static> SyncWait<'_, M> {
                 continue;
             }
             if expired(now, self.deadline) {
-                let running = state.running_since.map_or(Duration::ZERO, |since| now.since(since));
+                let running = state.running_since.map(|since| now.since(since));
                 return Some(Err(Fault::SyncPending { waited: now.since(self.start), running }));
             }
             if !state.waiting.iter().any(|(_, waiting)| Arc::ptr_eq(waiting, &self.signal)) {

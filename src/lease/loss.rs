@@ -33,12 +33,9 @@ impl fmt::Debug for Loss {
 #[derive(Default)]
 struct State {
     cause: Option<LossCause>,
+    /// Of those who await it; each takes its own out.
     waiting: Vec<Arc<Signal>>,
-    watches: Vec<Watch>,
 }
-
-/// Looks again when the lease will be over; tells whether it is still of use.
-type Watch = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Loss {
     pub(crate) fn raise(&self, cause: LossCause) {
@@ -55,18 +52,11 @@ impl Loss {
         }
     }
 
-    /// Runs `watch` whenever the deadline has moved, until it is of no more use.
-    pub(crate) fn watch(&self, watch: impl Fn() -> bool + Send + Sync + 'static) {
-        self.0.lock().watches.push(Arc::new(watch));
-    }
-
-    /// Tells that the deadline has moved, which may be to sooner.
+    /// Tells those who await it that the lease ends sooner than they were told.
     pub(super) fn moved(&self) {
-        let watches = self.0.lock().watches.clone();
-        for watch in watches {
-            if !watch() {
-                self.0.lock().watches.retain(|other| !Arc::ptr_eq(other, &watch));
-            }
+        let waiting = self.0.lock().waiting.clone();
+        for signal in waiting {
+            signal.notify();
         }
     }
 

@@ -106,13 +106,15 @@ impl PlaceName {
     pub(crate) fn renew(&self, lease: Duration, until: Option<Moment>) -> Result<Moment, Refusal> {
         let (mut deadline, mut loss) = (Moment::ORIGIN, None);
         self.change(|held, now| {
-            if held.holder.deadline.is_some_and(|deadline| expired(now, deadline)) {
+            let former = held.holder.deadline;
+            if former.is_some_and(|former| expired(now, former)) {
                 return Err(Refusal::Expired);
             }
             deadline = now.after(lease);
             deadline = until.map_or(deadline, |until| until.min(deadline));
             held.holder.deadline = Some(deadline);
-            loss = held.loss.clone();
+            // Of a later end they hear when they look at the former.
+            loss = held.loss.clone().filter(|_| former.is_none_or(|former| deadline < former));
             Ok(())
         })?;
         if let Some(loss) = loss {

@@ -55,8 +55,10 @@ pub(crate) enum Queued {
 pub(crate) enum Refusal {
     /// Its lease ran out and may not be renewed (rule 11).
     Expired,
-    /// Another has taken its place; `by` is that one's token, once it has one.
+    /// Another has its place or it was removed; `by` is the token of the one that has the place now, if one has.
     Lost { by: Option<Token> },
+    /// Its lease ran out, and another is on its way to the key and was not granted it yet.
+    BeingTaken,
     /// The store was closed.
     Closed,
 }
@@ -214,9 +216,13 @@ impl Table {
         let id = shard.id();
         let entry = shard.entries.entry(Arc::clone(key)).or_default();
         if only_with_place && !place.is_some_and(|place| entry.has_place(place.id())) {
-            let by = entry.place.as_ref().and_then(|held| held.holder.token);
+            // A mark would come too late for the one on its way, which may have read the record.
+            let refusal = match place.and_then(|place| entry.held(place.id())) {
+                Some(_) => Refusal::BeingTaken,
+                None => Refusal::Lost { by: entry.place.as_ref().and_then(|held| held.holder.token) },
+            };
             shard.tidy(key);
-            return Err(Refusal::Lost { by });
+            return Err(refusal);
         }
         entry.marks.push((id, settling));
         Ok(Mark { key: Arc::clone(key), id, frees: false })

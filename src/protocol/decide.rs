@@ -207,8 +207,11 @@ pub enum Settling {
     Swap(Option<Record>),
     /// It already stands as asked; make sure that it is durable and tell.
     Confirmed,
-    /// This claim has already settled the key, in another way.
-    SettledOtherwise,
+    /// The key is settled under this claim's token, and not as asked: by this claim, or by hand.
+    SettledOtherwise {
+        /// Whether somebody resolved it in the holder's stead.
+        by_hand: bool,
+    },
     /// The key became interrupted, and this is not for a pending one.
     Interrupted,
     /// The claim is no longer current: `by` is the token that is, or `None` if the record is gone.
@@ -234,8 +237,9 @@ pub fn settle(
             State::Pending { .. } | State::Interrupted { .. } => {
                 Settling::Swap(Some(transition::settle(record.clone(), result.clone(), wall, false)))
             }
-            State::Settled { result: stored, .. } if stored == result => Settling::Confirmed,
-            State::Settled { .. } => Settling::SettledOtherwise,
+            // What was stored by hand is not this claim's, though it be the same: its effects are not there.
+            State::Settled { result: stored, by_hand: false, .. } if stored == result => Settling::Confirmed,
+            State::Settled { by_hand, .. } => Settling::SettledOtherwise { by_hand: *by_hand },
         },
         // A claim in memory: nothing may have come in between but forgetting.
         None if !durable && place_is_mine => settled(),
@@ -252,12 +256,10 @@ pub fn settle(
 /// Judges `token`'s wish to release its key.
 pub fn release(record: Option<&Record>, token: Token) -> Settling {
     match record {
-        Some(record) if record.token == token && matches!(record.state, State::Pending { .. }) => {
-            Settling::Swap(None)
-        }
-        Some(record) if record.token == token => match record.state {
+        Some(record) if record.token == token => match &record.state {
+            State::Pending { .. } => Settling::Swap(None),
             State::Interrupted { .. } => Settling::Interrupted,
-            State::Pending { .. } | State::Settled { .. } => Settling::SettledOtherwise,
+            State::Settled { by_hand, .. } => Settling::SettledOtherwise { by_hand: *by_hand },
         },
         other => Settling::Lost { by: other.map(|record| record.token) },
     }
@@ -269,7 +271,7 @@ pub fn checkpoint(record: Option<&Record>, token: Token, progress: &[u8]) -> Set
         Some(record) if record.token == token => match &record.state {
             State::Pending { .. } => Settling::Swap(Some(transition::checkpoint(record, progress))),
             State::Interrupted { .. } => Settling::Interrupted,
-            State::Settled { .. } => Settling::SettledOtherwise,
+            State::Settled { by_hand, .. } => Settling::SettledOtherwise { by_hand: *by_hand },
         },
         other => Settling::Lost { by: other.map(|record| record.token) },
     }

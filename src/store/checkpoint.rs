@@ -3,7 +3,7 @@
 use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use super::guard::Claim;
-use super::settle_error::{KeyInterrupted, Lost, RetryCause};
+use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause};
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::key::KeyLabel;
@@ -53,8 +53,11 @@ impl Claim {
                 Settling::Interrupted => {
                     return Err(CheckpointError::Interrupted(KeyInterrupted { key, token }));
                 }
-                Settling::Swap(None) | Settling::Confirmed | Settling::SettledOtherwise => {
-                    return Err(CheckpointError::Lost(Lost { key, token, by: Some(token) }));
+                Settling::SettledOtherwise { by_hand } => {
+                    return Err(CheckpointError::AlreadySettled(AlreadySettled { key, token, by_hand }));
+                }
+                Settling::Swap(None) | Settling::Confirmed => {
+                    unreachable!("progress is saved in a pending record, and takes none away")
                 }
             };
             let bytes = new.encode();
@@ -96,6 +99,9 @@ pub enum CheckpointError {
     /// The claim is no longer current; nothing was changed.
     #[error(transparent)]
     Lost(Lost),
+    /// The key is settled under this claim's token, by an earlier try of it or by hand; nothing was changed.
+    #[error(transparent)]
+    AlreadySettled(AlreadySettled),
     /// The key became interrupted; nothing was changed.
     #[error(transparent)]
     Interrupted(KeyInterrupted),

@@ -5,6 +5,7 @@ use crate::backend::{Commit, Engine, Swap, Visit};
 use crate::clock::{Clock, expired};
 use crate::error::{Fault, StorageError};
 use crate::sync::{Mutex, Signal};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,26 +48,27 @@ impl Handed {
     }
 }
 
-/// Tells that the last one who had something has dropped it.
+/// Tells that the last one who had something has dropped it, and how that went.
 #[derive(Debug, Default)]
 struct Gone {
-    is: Mutex<bool>,
+    how: Mutex<Option<Result<(), StorageError>>>,
     signal: Arc<Signal>,
 }
 
 impl Gone {
-    /// Waits until it is gone, for `limit` at most; tells whether it is.
-    fn wait(&self, clock: &dyn Clock, limit: Duration) -> bool {
+    /// Waits until it is gone, for `limit` at most; tells how that went, if it is.
+    fn wait(&self, clock: &dyn Clock, limit: Duration) -> Option<Result<(), StorageError>> {
         let deadline = clock.now().after(limit);
         loop {
             let now = clock.now();
-            if *self.is.lock() {
+            let how = self.how.lock().clone();
+            if how.is_some() {
                 // A signal wakes one, and there may be more who wait.
                 self.signal.notify();
-                return true;
+                return how;
             }
             if expired(now, deadline) {
-                return false;
+                return None;
             }
             clock.wait(&self.signal, deadline);
         }
@@ -100,9 +102,14 @@ impl EngineCell {
         std::mem::forget(self.handed.lock().take());
     }
 
+    /// How it went when the engine was dropped; `None` while it is there.
+    pub(super) fn gone(&self) -> Option<Result<(), StorageError>> {
+        self.gone.how.lock().clone()
+    }
+
     /// Hands the engine out no more, and waits until those who have it are done and it is dropped, for `limit` at
-    /// most. Tells whether it was.
-    pub(super) fn close(&self, clock: &dyn Clock, limit: Duration) -> bool {
+    /// most. Tells how that went, if it was.
+    pub(super) fn close(&self, clock: &dyn Clock, limit: Duration) -> Option<Result<(), StorageError>> {
         let handed = self.handed.lock().take();
         drop(handed);
         self.gone.wait(clock, limit)
@@ -127,7 +134,7 @@ impl EngineCell {
             handed.replace(watched)
         };
         let ended = before.map(|before| Arc::clone(&before.ended));
-        Ok(ended.is_none_or(|ended| ended.wait(clock, limit)))
+        Ok(ended.is_none_or(|ended| ended.wait(clock, limit).is_some()))
     }
 
     /// Ends what [`watch`](Self::watch) began, if it did begin.
@@ -184,8 +191,11 @@ impl Engine for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        drop(self.engine.take());
-        *self.gone.is.lock() = true;
+        // On whatever thread had it last, which may have nothing to do with the closing.
+        let engine = self.engine.take();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(engine)));
+        let panicked = |_| StorageError::new("closing", "the engine", "it panicked when it was dropped");
+        *self.gone.how.lock() = Some(dropped.map_err(panicked));
         self.gone.signal.notify();
     }
 }

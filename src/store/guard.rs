@@ -8,6 +8,8 @@ use super::writes::Effects;
 use crate::clock::{Moment, expired};
 use crate::error::{Fault, InvalidSetting};
 use crate::key::{Key, KeyLabel};
+#[cfg(doc)]
+use crate::lease::LossCause;
 use crate::lease::{Place, Refusal};
 use crate::protocol::{Holder, Purpose};
 #[cfg(doc)]
@@ -27,7 +29,9 @@ use std::time::Duration;
 /// not panic, unless it is the last that holds the store: that closes the store.
 ///
 /// A claim whose lease has run out may still settle as long as nobody else was granted the key. After that it is
-/// *lost*: everything it tries is refused and changes nothing.
+/// *lost*: everything it tries is refused and changes nothing. While another is only on its way to the key, a claim in
+/// memory is told to [try again](super::RetryCause::BeingTaken), and of a stored one the first to change the record
+/// has it.
 #[must_use = "a claim that is dropped ends at once"]
 pub struct Claim {
     pub(super) store: Arc<Inner>,
@@ -41,6 +45,8 @@ pub struct Claim {
     pub(super) place: Option<Place>,
     /// The effects of a completion that was tried, and may have landed.
     pub(super) tried: Option<Effects>,
+    /// Whether the engine has failed in the middle of a settling write, which may have landed.
+    pub(super) unclear: bool,
     pub(super) renewal: Mutex<Option<Arc<Renewal>>>,
 }
 
@@ -49,6 +55,13 @@ impl Claim {
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// Takes the place out, to end it. What renews it ends first.
+    pub(super) fn take_place(&mut self) -> Option<Place> {
+        let renewal = self.renewal.lock().take();
+        drop(renewal);
+        self.place.take()
     }
 
     /// What memory says of this claim while it settles.
@@ -106,8 +119,10 @@ impl Claim {
     }
 
     /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`; the
-    /// lease then runs out. Settling and dropping the claim end that. Asking again replaces the former bound. Each
-    /// renewal is for the lease that was claimed, also after a [`renew`](Self::renew) for longer.
+    /// lease then runs out. Settling and dropping the claim end that; a claim that a settle
+    /// [gives back](super::SettleError::Retry) is renewed as before, unless it was settled and only the sync is missing.
+    /// Asking again replaces the former bound. Each renewal is for the lease that was claimed, also after a
+    /// [`renew`](Self::renew) for longer.
     ///
     /// Renewals run on a thread of the store's own, so that busy work cannot starve them. They prove that the
     /// process lives, not that the work gets on: that is what `max_hold` is for.
@@ -130,8 +145,10 @@ impl Claim {
         Ok(())
     }
 
-    /// Tells when this claim stops being its holder's: its lease runs out, another is given the key, the store is
-    /// closed. Cheap to clone; threads can ask it and tasks can await it.
+    /// Tells when this claim stops being its holder's: its lease runs out, another is given the key, the key is
+    /// removed or resolved, the holder settles or drops the claim, the store is closed. [`LossCause`] tells which.
+    ///
+    /// Asking is cheap, as often as it is done, and leaves nothing behind; so is cloning. Tasks can await it.
     pub fn lost(&self) -> LossSignal {
         LossSignal::of(&self.store, self.place.as_ref())
     }
@@ -157,7 +174,7 @@ pub enum ExpiredLease {
         /// Stands for the key.
         key: KeyLabel,
     },
-    /// Another was granted the key, or it was removed.
+    /// Another was granted the key, or it was removed, or this claim has settled it already.
     #[error("renewing the lease of {key}: the claim was lost ({}); stop the work", current(*by))]
     Lost {
         /// Stands for the key.
@@ -193,7 +210,7 @@ pub enum ExpiredLease {
 impl ExpiredLease {
     pub(super) fn refused(key: KeyLabel, refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Expired => Self::Expired { key },
+            Refusal::Expired | Refusal::BeingTaken => Self::Expired { key },
             Refusal::Lost { by } => Self::Lost { key, by },
             Refusal::Closed => Self::Closed { key },
         }

@@ -368,7 +368,7 @@ impl Inner {
             }
             let now = self.clock.now();
             if crate::clock::expired(now, deadline) {
-                let running = self.commit.stats().running.unwrap_or_default();
+                let running = self.commit.stats().running;
                 return Err(Fault::SyncPending { waited: now.since(start), running });
             }
             self.pause(caller, waiting.signal(), deadline).await?;

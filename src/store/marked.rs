@@ -21,6 +21,7 @@ impl Inner {
         match self.table.mark(key.encoded(), holder, place, only_with_place) {
             Ok(mark) => Ok(Marked { store: self, mark: Some(mark), also: Vec::new() }),
             Err(Refusal::Lost { by }) => Err(MarkRefused::Lost { by }),
+            Err(Refusal::BeingTaken) => Err(MarkRefused::BeingTaken),
             Err(Refusal::Closed | Refusal::Expired) => Err(MarkRefused::Closed),
         }
     }
@@ -38,6 +39,7 @@ impl Inner {
 /// Why no mark was put.
 pub(super) enum MarkRefused {
     Lost { by: Option<Token> },
+    BeingTaken,
     Closed,
 }
 

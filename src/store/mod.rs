@@ -168,9 +168,12 @@ impl Store {
     /// written, and gives the lock back, even while claims and clones are alive. Closing again does nothing.
     ///
     /// # Errors
-    /// [`AdminError`] if the last sync failed or did not end within the sync limit. The store is closed all the
-    /// same; a hung sync keeps the lock until it ends. In a fork nothing is closed: the store is the process's that
-    /// opened it.
+    /// [`AdminError`] if the last sync failed or did not end within the sync limit, or if something else keeps the
+    /// engine: a call that hangs, or the waker that this is called from while the store syncs. The store is closed all
+    /// the same, and the lock is given back once that has ended. An engine that panics when it is dropped is an error
+    /// as well, each time.
+    ///
+    /// In a fork nothing is closed, which is an error: the store is the process's that opened it.
     pub fn close(&self) -> Result<(), AdminError> {
         self.0.close().map_err(|fault| AdminError::Failed {
             doing: "closing",
@@ -187,27 +190,39 @@ impl Inner {
         self.timer.end();
         self.sweeper.end();
         if self.engine.get().is_err() {
-            return Ok(());
+            return self.engine.gone().unwrap_or(Ok(())).map_err(Fault::from);
         }
         self.mark_last_time();
-        // One bound for all of it; none where this thread would wait for itself. The engine then syncs as it goes.
-        let here = self.commit.is_this_thread();
-        let (start, limit) = (self.clock.now(), if here { Duration::ZERO } else { self.limit() });
+        // One bound for all of it, and none to wait for where this thread is the one that syncs.
+        let in_waker = self.commit.is_this_thread();
+        let (start, limit) = (self.clock.now(), if in_waker { Duration::ZERO } else { self.limit() });
         let left = || limit.saturating_sub(self.clock.now().since(start));
         let synced = match self.commit.ticket([]) {
+            Ok(_) if in_waker => Ok(()),
             Ok(ticket) => self.commit.wait(ticket, limit),
             Err(Fault::Closed) => Ok(()),
             Err(fault) => Err(fault),
         };
         let stopped = self.commit.stop(left());
-        self.commit.let_go();
-        let gone = self.engine.close(&*self.clock, left());
-        synced?;
-        if stopped && gone {
-            return Ok(());
+        if !(in_waker && self.commit.ends_by_itself()) {
+            self.commit.let_go();
         }
-        let running = self.commit.stats().running.unwrap_or_default();
-        Err(Fault::SyncPending { waited: limit, running })
+        let gone = self.engine.close(&*self.clock, left());
+        match (synced, gone) {
+            (Err(fault), _) if !matches!(fault, Fault::SyncPending { .. }) => Err(fault),
+            (_, Some(how)) if stopped => match self.commit.poisoned() {
+                Some(poisoned) => Err(poisoned.into()),
+                None => Ok(how?),
+            },
+            _ => {
+                let waited = self.clock.now().since(start);
+                let running = self.commit.stats().running.filter(|_| !in_waker);
+                Err(match running {
+                    Some(_) => Fault::SyncPending { waited, running },
+                    None => Fault::EngineInUse { waited, in_waker },
+                })
+            }
+        }
     }
 
     /// Tells this opening of a store from all others that are open, whichever clone is asked.

@@ -8,9 +8,9 @@ use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
 use super::writes::Effects;
 use super::{Inner, Store};
-use crate::backend::{Commit, Swap};
+use crate::backend::{Commit, Engine, Swap};
 use crate::error::Fault;
-use crate::lease::Refusal;
+use crate::lease::{Place, Refusal};
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission, Record};
 use crate::sync::{Break, Ordering};
@@ -24,9 +24,9 @@ impl Claim {
     /// durable as the claim asked for, and everyone who asks gets it until the retention ends.
     ///
     /// # Errors
-    /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *retry* with the
-    /// claim if the result is too large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage
-    /// failed.
+    /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *already settled* if
+    /// the key was [resolved](Store::resolve) by hand, whatever with; *retry* with the claim if the result is too
+    /// large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage failed.
     pub fn complete<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SettleError> {
         let act = self.store.completion(value);
         self.settle_here(act)
@@ -100,7 +100,10 @@ impl Claim {
                 SettleError::Lost(Lost { key, token, by })
             }
             Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
-            Failure::SettledOtherwise => SettleError::AlreadySettled(AlreadySettled { key, token }),
+            Failure::BeingTaken => SettleError::retry(self, RetryCause::BeingTaken),
+            Failure::SettledOtherwise { by_hand } => {
+                SettleError::AlreadySettled(AlreadySettled { key, token, by_hand })
+            }
             Failure::Interrupted => SettleError::Interrupted(KeyInterrupted { key, token }),
         }
     }
@@ -109,6 +112,9 @@ impl Claim {
 impl Store {
     /// Completes many claims, of this store, under one sync: what each would do alone, in one wait. Gives one
     /// answer for each, in order.
+    ///
+    /// All values are encoded before the first claim is settled. If one panics while it is, nothing was settled, and all
+    /// the claims are dropped.
     ///
     /// # Errors
     /// Each answer as that of [`Claim::complete`].
@@ -157,9 +163,10 @@ impl Act {
 /// Why it could not.
 pub(super) enum Failure {
     Lost { by: Option<Token> },
-    SettledOtherwise,
+    SettledOtherwise { by_hand: bool },
     Interrupted,
     OtherEffects,
+    BeingTaken,
     Fault(Fault),
 }
 
@@ -172,23 +179,11 @@ impl<F: Into<Fault>> From<F> for Failure {
 impl Inner {
     /// Does what `act` says, and gives back the mark of the write if it is told only after its sync.
     pub(super) fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Marked<'_>>, Failure> {
-        // Before the record is let go, so that nothing renews what is being settled.
-        let renewal = claim.renewal.lock().take();
-        drop(renewal);
         self.check_writable()?;
         let engine = self.engine.get()?;
         let durable = claim.stored.is_some();
-        if !durable
-            && matches!(act, Act::Release)
-            && let Some(place) = claim.place.take()
-        {
-            // Nothing was stored: the place is all there is to release.
-            place.end().map_err(|refusal| match refusal {
-                Refusal::Lost { by } => Failure::Lost { by },
-                Refusal::Closed | Refusal::Expired => Failure::Fault(Fault::Closed),
-            })?;
-            self.counters.released.add(1);
-            return Ok(None);
+        if !durable && matches!(act, Act::Release) && claim.place.is_some() {
+            return self.release_in_memory(claim, &*engine);
         }
         let relaxed = claim.record.terms.durability == Durability::Relaxed;
         let synced = match act {
@@ -236,7 +231,9 @@ impl Inner {
                 }
                 Settling::Confirmed => break,
                 Settling::Interrupted => return Err(refused(marked, Failure::Interrupted)),
-                Settling::SettledOtherwise => return Err(refused(marked, Failure::SettledOtherwise)),
+                Settling::SettledOtherwise { by_hand } => {
+                    return Err(refused(marked, Failure::SettledOtherwise { by_hand }));
+                }
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };
             let swap = Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref());
@@ -244,14 +241,17 @@ impl Inner {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.
-                Err(error) => match engine.read(claim.key.encoded()) {
-                    Ok(found) if found == new => break,
-                    _ => return Err(error.into()),
-                },
+                Err(error) => {
+                    claim.unclear = true;
+                    match engine.read(claim.key.encoded()) {
+                        Ok(found) if found == new => break,
+                        _ => return Err(error.into()),
+                    }
+                }
             }
         }
         // After the swap (rule 14); nobody gets in while the mark stands.
-        claim.place = None;
+        drop(claim.take_place());
         self.counters.ended(act);
         let mut marked = match marked {
             Some(marked) => marked,
@@ -264,6 +264,31 @@ impl Inner {
             return Ok(Some(marked));
         }
         marked.clear();
+        Ok(None)
+    }
+
+    /// Releases a claim that was never stored: its place is all there is to release, unless an earlier try to settle
+    /// it has landed and was not told.
+    fn release_in_memory(
+        &self,
+        claim: &mut Claim,
+        engine: &dyn Engine,
+    ) -> Result<Option<Marked<'_>>, Failure> {
+        if claim.unclear {
+            let record = engine.read(claim.key.encoded())?.as_deref().map(Record::decode).transpose();
+            let record = record.map_err(Fault::from)?;
+            if let Settling::SettledOtherwise { by_hand } =
+                decide::release(record.as_ref(), claim.record.token)
+            {
+                return Err(Failure::SettledOtherwise { by_hand });
+            }
+        }
+        let ended = claim.take_place().map_or(Err(Refusal::Lost { by: None }), Place::end);
+        ended.map_err(|refusal| match refusal {
+            Refusal::Lost { by } => Failure::Lost { by },
+            Refusal::Closed | Refusal::Expired | Refusal::BeingTaken => Failure::Fault(Fault::Closed),
+        })?;
+        self.counters.released.add(1);
         Ok(None)
     }
 
@@ -358,6 +383,7 @@ impl From<MarkRefused> for Failure {
     fn from(refused: MarkRefused) -> Self {
         match refused {
             MarkRefused::Lost { by } => Self::Lost { by },
+            MarkRefused::BeingTaken => Self::BeingTaken,
             MarkRefused::Closed => Self::Fault(Fault::Closed),
         }
     }

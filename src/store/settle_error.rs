@@ -15,7 +15,8 @@ pub enum SettleError {
     /// The claim is no longer current; nothing was changed, and what its work did must be judged by its token.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// This claim has already settled its key in another way, which stands.
+    /// The key is settled under this claim's token, in another way or by hand, and that stands; nothing was changed,
+    /// and no effect was written.
     #[error(transparent)]
     AlreadySettled(#[from] AlreadySettled),
     /// The key became interrupted, so it cannot be released: somebody must resolve it.
@@ -66,18 +67,33 @@ impl Lost {
 
 /// For messages: by which token a claim was lost.
 pub(super) fn current(token: Option<Token>) -> String {
-    token.map_or_else(|| "it ended or was removed".to_owned(), |token| format!("token {token} is current"))
+    token.map_or_else(
+        || "it ended, or the key was removed".to_owned(),
+        |token| format!("token {token} is current"),
+    )
 }
 
-/// This claim has settled its key before, in another way.
+/// The key is settled under this claim's token: by an earlier try of the claim, in another way, or by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "settling {key} with token {token}: this claim has already settled it in another way, which stands; read it \
-     with Store::get"
+    "settling or saving progress of {key} with token {token}: {}, which stands; nothing was changed; read it with \
+     Store::get",
+    if *.by_hand { "it was resolved by hand after the lease had run out" }
+    else { "this claim has already settled it in another way" }
 )]
 pub struct AlreadySettled {
     pub(super) key: KeyLabel,
     pub(super) token: Token,
+    pub(super) by_hand: bool,
+}
+
+impl AlreadySettled {
+    /// Whether it was [resolved](crate::Store::resolve) by hand, in the holder's stead: with another result or the
+    /// same, nothing of this claim's is stored.
+    #[must_use]
+    pub fn by_hand(&self) -> bool {
+        self.by_hand
+    }
 }
 
 /// The key became interrupted while this claim's lease was over.
@@ -134,6 +150,14 @@ pub enum RetryCause {
         "an earlier try to complete it carried other effects, and may have landed; try again with the same ones"
     )]
     OtherEffects,
+    /// The lease of this claim, which is kept in memory alone, had run out, and another is on its way to the key at
+    /// this moment; nothing was changed. Once that one is granted the key, this claim is lost; if it fails, this one
+    /// settles as before.
+    #[error(
+        "its lease had run out, and another is on its way to the key and was not granted it yet; try again, which \
+         tells which of the two has it"
+    )]
+    BeingTaken,
     /// It went wrong underneath.
     #[error(transparent)]
     Fault(Fault),

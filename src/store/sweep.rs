@@ -306,16 +306,15 @@ impl Inner {
         self.sweeper.retention.at(self.clock.now())
     }
 
-    /// Writes the high-water mark down before the store closes. The next opening manages without it: it believes a
-    /// little less then.
+    /// Has the high-water mark written down before the last sync, by the thread that syncs: the write may hang, and
+    /// closing has a bound. The next opening manages without the mark: it believes a little less then.
     pub(super) fn mark_last_time(&self) {
-        // A sync that runs may be one that hangs, and a write might hang with it.
-        if self.check_writable().is_err() || self.commit.stats().running.is_some() {
-            return;
+        if self.check_writable().is_ok() {
+            let wall = self.wall();
+            self.commit.at_last(move |engine| {
+                let _ = retention::store_high_water(engine, wall);
+            });
         }
-        let Ok(engine) = self.engine.get() else { return };
-        let wall = self.wall();
-        let _ = catch_unwind(AssertUnwindSafe(|| retention::store_high_water(&*engine, wall)));
     }
 }
 

@@ -246,6 +246,7 @@ impl Inner {
             stored,
             place: Some(place),
             tried: None,
+            unclear: false,
             renewal: Mutex::default(),
         }))
     }

@@ -1,8 +1,7 @@
 //! What goes on beside a claim while its holder works: renewals, and the watch for its loss.
 
 use super::Inner;
-use crate::clock::Moment;
-use crate::clock::expired;
+use crate::clock::{Clock, Moment, expired};
 use crate::lease::{Loss, LossCause, Place, PlaceName, Refusal};
 use crate::sync::{Mutex, Raised, Signal};
 use crate::timer::{Alarm, Timer};
@@ -58,14 +57,14 @@ impl Renewal {
 
 /// Tells when a claim stops being its holder's. See [`Claim::lost`](super::Claim::lost).
 #[derive(Debug, Clone)]
-pub struct LossSignal(Arc<Watch>);
+pub struct LossSignal(Arc<Watched>);
 
+/// What is looked at; nothing knows of a look that nobody awaits.
 #[derive(Debug)]
-struct Watch {
+struct Watched {
     loss: Arc<Loss>,
-    /// What to watch; `None` if it was over before.
-    place: Option<(Timer, Arc<dyn crate::clock::Clock>, PlaceName)>,
-    alarm: Mutex<Option<Alarm>>,
+    /// `None` if it was over before.
+    place: Option<(Timer, Arc<dyn Clock>, PlaceName)>,
 }
 
 impl LossSignal {
@@ -73,18 +72,10 @@ impl LossSignal {
         let Some(place) = place else {
             let loss = Arc::new(Loss::default());
             loss.raise(LossCause::Ended);
-            return Self(Arc::new(Watch { loss, place: None, alarm: Mutex::default() }));
+            return Self(Arc::new(Watched { loss, place: None }));
         };
-        let watched = Some((store.timer.clone(), Arc::clone(&store.clock), place.name().clone()));
-        let loss = place.loss();
-        let watch = Arc::new(Watch { loss, place: watched, alarm: Mutex::default() });
-        watch.look();
-        let this = Arc::downgrade(&watch);
-        watch.loss.watch(move || {
-            let watch = Weak::upgrade(&this);
-            watch.as_ref().inspect(|watch| watch.look()).is_some()
-        });
-        Self(watch)
+        let watched = (store.timer.clone(), Arc::clone(&store.clock), place.name().clone());
+        Self(Arc::new(Watched { loss: place.loss(), place: Some(watched) }))
     }
 
     /// Why the claim is no longer its holder's; `None` while it is.
@@ -100,15 +91,16 @@ impl LossSignal {
         self.cause().is_some()
     }
 
-    /// Ready with the cause once the claim is no longer its holder's.
+    /// Ready with the cause once the claim is no longer its holder's. It is watched from the first poll on, until
+    /// this is dropped.
     pub fn raised(&self) -> LossRaised {
         let signal = Arc::new(Signal::new());
         let raised = signal.raised();
-        LossRaised { watch: Arc::clone(&self.0), signal, raised }
+        LossRaised { watched: Arc::clone(&self.0), signal, raised, alarm: None }
     }
 }
 
-impl Watch {
+impl Watched {
     /// When the lease will be over; raises the signal if it is.
     fn deadline(&self) -> Option<Moment> {
         let (_, clock, place) = self.place.as_ref()?;
@@ -119,30 +111,33 @@ impl Watch {
         }
         Some(deadline)
     }
-
-    /// Sets the alarm for when the lease will be over.
-    fn look(self: &Arc<Self>) {
-        let (Some((timer, ..)), Some(deadline)) = (&self.place, self.deadline()) else { return };
-        let this = Arc::downgrade(self);
-        let alarm = timer.set(deadline, move || {
-            // A lease that was renewed meanwhile is not over: this sets the next alarm then.
-            if let Some(watch) = Weak::upgrade(&this) {
-                watch.look();
-            }
-        });
-        // Without a timer the loss is seen when it is asked for.
-        let former = std::mem::replace(&mut *self.alarm.lock(), alarm.ok());
-        drop(former);
-    }
 }
 
 /// Awaits the loss of a claim.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct LossRaised {
-    watch: Arc<Watch>,
+    watched: Arc<Watched>,
     signal: Arc<Signal>,
     raised: Raised,
+    /// For when the lease will be over, as it was seen last.
+    alarm: Option<(Moment, Alarm)>,
+}
+
+impl LossRaised {
+    /// Sets the alarm for when the lease will be over. A lease that was renewed meanwhile is not over then: this
+    /// sets the next alarm.
+    fn look(&mut self) {
+        let (Some((timer, ..)), Some(deadline)) = (&self.watched.place, self.watched.deadline()) else {
+            return;
+        };
+        if self.alarm.as_ref().is_some_and(|(at, _)| *at == deadline) {
+            return;
+        }
+        let signal = Arc::clone(&self.signal);
+        // Without a timer the loss is seen when it is asked for.
+        self.alarm = timer.set(deadline, move || signal.notify()).ok().map(|alarm| (deadline, alarm));
+    }
 }
 
 impl Future for LossRaised {
@@ -150,9 +145,11 @@ impl Future for LossRaised {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<LossCause> {
         loop {
-            if let Some(cause) = self.watch.loss.cause_or_tell(&self.signal) {
+            // Asked to be told before the look, so that no change falls between.
+            if let Some(cause) = self.watched.loss.cause_or_tell(&self.signal) {
                 return Poll::Ready(cause);
             }
+            self.look();
             if Pin::new(&mut self.raised).poll(context).is_pending() {
                 return Poll::Pending;
             }
@@ -162,6 +159,6 @@ impl Future for LossRaised {
 
 impl Drop for LossRaised {
     fn drop(&mut self) {
-        self.watch.loss.forget(&self.signal);
+        self.watched.loss.forget(&self.signal);
     }
 }
