@@ -50,6 +50,13 @@ impl Table {
         Ok(found)
     }
 
+    /// Whether no place was taken and no mark put since the look that gave `stamp`: then no record of the shard was
+    /// swapped in meanwhile by anybody who had not begun before, and none of those was swapped back.
+    pub(crate) fn is_undisturbed(&self, key: &[u8], stamp: Stamp) -> Result<bool, Refusal> {
+        let shard = self.shard(key).lock();
+        if shard.closed { Err(Refusal::Closed) } else { Ok(stamp == Stamp(shard.next_id)) }
+    }
+
     /// Whether the record of `key` may be about to be written under `token`, or swapped back to what it was: while a
     /// place is being taken, and while a mark stands that has this token, or none because it is of a change by hand.
     pub(crate) fn may_be_written(&self, key: &[u8], token: Token) -> Result<bool, Refusal> {
