@@ -11,8 +11,8 @@ mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
 use claimdb::{
-    AllClaimed, Claim, Durability, ManualClock, OnInterrupt, OpenError, Outcome, Request, Settled,
-    StorageError, Store, SyncBy,
+    AllClaimed, Claim, ClaimError, Durability, Fingerprint, ManualClock, OnInterrupt, OpenError, Outcome,
+    Request, Settled, StorageError, Store, SyncBy,
 };
 use faults::{Faulty, Syncs};
 use hooks::{At, Hooked, comes_back};
@@ -232,6 +232,52 @@ fn what_had_landed_is_swapped_back_when_one_fails() {
     let again = one("c");
     let previous = again.previous().map(|previous| previous.token);
     assert_eq!((again.attempt(), previous), (2, Some(token)), "rule 24: not to exactly what was there");
+}
+
+#[test]
+fn two_requests_for_one_key_are_for_the_same_work() {
+    let (store, _clock, _) = world();
+    let of = |key: &str, work: u8| Request::new(key).fingerprint(Fingerprint::of_bytes([work]));
+    store.claim(of("settled", 1)).unwrap().granted().unwrap().complete("x").unwrap();
+    let held = store.claim(of("held", 1)).unwrap().granted().unwrap();
+    for key in ["free", "settled", "held"] {
+        let told = store.claim_all([of("other", 1), of(key, 1), of(key, 2)]).unwrap();
+        let mismatched = matches!(told, AllClaimed::Refused { index: 2, outcome: Outcome::Mismatched(_) });
+        assert!(mismatched, "P7 mismatch is harmless: one {key} key for two things was told {told:?}");
+    }
+    drop(held);
+    for key in ["free", "other"] {
+        let claim = store.claim(of(key, 3)).unwrap().granted();
+        assert!(claim.is_some_and(|claim| claim.attempt() == 1), "P7: {key} was taken");
+    }
+}
+
+#[test]
+fn two_requests_for_one_key_are_on_the_same_terms() {
+    let (store, _clock, _) = world();
+    let one = || Request::new("k");
+    let bounded = store.scope("").unwrap().max_live(7);
+    let others = [
+        ("lease", one().lease(SEC)),
+        ("retention", one().retention(SEC)),
+        ("durability", one().durability(Durability::Result)),
+        ("on_interrupt", one().on_interrupt(OnInterrupt::Quarantine)),
+        ("max_attempts", one().max_attempts(2)),
+        ("max_live", bounded.request("k")),
+    ];
+    for (setting, other) in others {
+        for requests in [[one(), other.clone()], [other, one()]] {
+            let told = store.claim_all(requests);
+            let Err(ClaimError::InvalidRequest(error)) = &told else {
+                panic!("rule 18: of two terms for {setting} one was dropped: {told:?}")
+            };
+            let text = error.to_string();
+            assert!(text.contains(setting) && text.contains("same key"), "{text}");
+        }
+    }
+    let claims = all(store.claim_all([one(), one().wait(SEC)]).unwrap());
+    assert_eq!(claims.len(), 1, "how long each waits is no term of the claim");
+    assert_eq!(claims[0].attempt(), 1);
 }
 
 #[test]

@@ -54,8 +54,12 @@ impl Store {
     ///
     /// Claims that had been stored when one was refused are swapped back to exactly what was there.
     ///
+    /// Two requests for one key are one claim, so they must say the same but for how long they wait. With another
+    /// fingerprint the later one is told that it is mismatched, whatever is stored.
+    ///
     /// # Errors
-    /// [`ClaimError`] of the first key that failed. No error grants a key.
+    /// [`ClaimError`] of the first key that failed; [`ClaimError::InvalidRequest`] if two requests ask for one key on
+    /// different terms. No error grants a key.
     pub fn claim_all<R: Into<Request>>(
         &self,
         requests: impl IntoIterator<Item = R>,
@@ -171,7 +175,15 @@ impl Inner {
             requests.iter().map(|request| self.check(request)).collect::<Result<_, _>>()?;
         let mut first = BTreeMap::new();
         for (index, request) in resolved.iter().enumerate() {
-            first.entry(request.key.encoded()).or_insert(index);
+            let earlier = *first.entry(request.key.encoded()).or_insert(index);
+            if earlier == index {
+                continue;
+            }
+            let earlier: &Resolved = &resolved[earlier];
+            if request.fingerprint != earlier.fingerprint {
+                return Ok(AllClaimed::Refused { index, outcome: self.mismatched(&request.key) });
+            }
+            request.check_same(earlier)?;
         }
         let order: Vec<usize> = first.into_values().collect();
         let wait = resolved.iter().map(|request| request.wait).max().unwrap_or_default();
