@@ -307,7 +307,8 @@ fn damage_is_told_and_replaced_unread() {
             values.scan("").unwrap().try_for_each(|pair| pair.map(drop)),
         ];
         for told in told {
-            assert!(matches!(told, Err(KvError::Damaged { .. })), "damage was taken for a value: {told:?}");
+            let damaged = matches!(told, Err(KvError::Damaged { .. } | KvError::Scanned { .. }));
+            assert!(damaged, "damage was taken for a value: {told:?}");
         }
         values.put("alice", "mended").unwrap();
         assert_eq!(values.get("alice").unwrap().as_deref(), Some(&b"mended"[..]));

@@ -158,7 +158,7 @@ impl Kv {
     /// page at a time, of [`KvScan::PAGE`] values or [`KvScan::PAGE_BYTES`], and stops no writers.
     ///
     /// # Errors
-    /// [`KvError`] if the prefix is too long; the iterator gives one if storage fails or a value is damaged, and ends.
+    /// [`KvError`] if the prefix is too long; those of the iterator are told at [`KvScan`].
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<KvScan, KvError> {
         let invalid = |error| KvError::InvalidKey { doing: "scanning", error };
         let prefix = Key::value_prefix(&self.name, prefix.as_ref()).map_err(invalid)?;

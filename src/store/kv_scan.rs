@@ -2,8 +2,7 @@
 
 use super::Store;
 use super::caller::{Caller, on_this_thread};
-use super::kv::damaged;
-use super::kv_error::KvError;
+use super::kv_error::{KvError, ValueKey};
 use crate::error::Fault;
 use crate::key::Key;
 use crate::record;
@@ -14,11 +13,14 @@ use std::ops::ControlFlow;
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 /// The plain values of one name, one by one: key and value.
+///
+/// A value that is damaged gives [`KvError::Scanned`], which names its key, and the scan goes on behind it. If storage
+/// fails, it gives that error and ends.
 pub struct KvScan {
     store: Store,
     prefix: Vec<u8>,
     after: Option<Vec<u8>>,
-    /// What was read and not given yet; an error is the last of it.
+    /// What was read and not given yet.
     page: VecDeque<Result<Pair, KvError>>,
     done: bool,
 }
@@ -61,9 +63,7 @@ impl KvScan {
             match record::decode_value(&bytes) {
                 Ok(value) => self.page.push_back(Ok((key.name().to_vec(), value))),
                 Err(damage) => {
-                    self.page.push_back(Err(damaged("scanning", &key)(damage)));
-                    self.done = true;
-                    break;
+                    self.page.push_back(Err(KvError::Scanned { key: ValueKey::new(&key), damage }));
                 }
             }
         }

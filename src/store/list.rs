@@ -25,8 +25,7 @@ impl Store {
     /// [`Listing::PAGE`] records at a time and stops no claims.
     ///
     /// # Errors
-    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails or a record is
-    /// damaged, and ends.
+    /// [`AdminError`] if scope or prefix are too long; those of the iterator are told at [`Listing`].
     pub fn scan(
         &self,
         scope: impl AsRef<[u8]>,
@@ -121,12 +120,16 @@ impl Inner {
 }
 
 /// Stored keys, one by one, with what there is to tell of each.
+///
+/// A record that is damaged gives [`AdminError::Listed`], which names its key, and the walk goes on behind it. So does,
+/// after a failed sync, each key of which it is not certain what is stored. If storage fails, the walk gives that error
+/// and ends.
 pub struct Listing<T> {
     store: Store,
     prefix: Vec<u8>,
     after: Option<Vec<u8>>,
     tell: Tell<T>,
-    /// What was read and not given yet; an error is the last of it.
+    /// What was read and not given yet.
     page: VecDeque<Result<(Key, T), AdminError>>,
     done: bool,
 }
@@ -157,9 +160,12 @@ impl<T> Listing<T> {
                 Ok(Some(told)) => self.page.push_back(Ok((key, told))),
                 Ok(None) => {}
                 Err(fault) => {
-                    self.page.push_back(Err(failed("listing", &key)(fault)));
-                    self.done = true;
-                    break;
+                    let goes_on = matches!(fault, Fault::Damaged(_) | Fault::Poisoned(_));
+                    self.page.push_back(Err(AdminError::Listed { key, fault }));
+                    if !goes_on {
+                        self.done = true;
+                        break;
+                    }
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::list::Listing;
 use super::marked::Marked;
 use super::request::Request;
 use super::{Claim, Outcome, Run, RunError, Settled, Store};
-use crate::error::{AdminError, ClaimError};
+use crate::error::{AdminError, ClaimError, Fault};
 use crate::key::{Key, KeyError, MAX_NAME};
 use crate::protocol::Purpose;
 use crate::record::{Durability, OnInterrupt, Record, State};
@@ -45,6 +45,8 @@ pub struct ScopeCount {
     pub interrupted: u64,
     /// Settled and remembered.
     pub settled: u64,
+    /// Records that cannot be read.
+    pub damaged: u64,
     /// Claims whose lease has not run out, those that are kept in memory alone included.
     pub live: u64,
 }
@@ -204,7 +206,7 @@ impl Scope {
     /// How many keys it has in each state. Walks over all of them.
     ///
     /// # Errors
-    /// [`AdminError`] if storage failed or a record is damaged.
+    /// [`AdminError`] if storage failed.
     pub fn count(&self) -> Result<ScopeCount, AdminError> {
         let prefix = self.prefix("counting")?;
         let live = self.store.0.table.live_keys(&prefix).len() as u64;
@@ -212,24 +214,28 @@ impl Scope {
         let records = Listing::new(&self.store, prefix, |inner, _, record| {
             Ok(Some((inner.is_forgotten(&record), record.state)))
         });
-        for record in records {
-            match record?.1 {
-                (true, _) => {}
-                (false, State::Pending { .. }) => count.pending += 1,
-                (false, State::Interrupted { .. }) => count.interrupted += 1,
-                (false, State::Settled { .. }) => count.settled += 1,
+        for listed in records {
+            match listed {
+                Ok((_, (true, _))) => {}
+                Ok((_, (false, State::Pending { .. }))) => count.pending += 1,
+                Ok((_, (false, State::Interrupted { .. }))) => count.interrupted += 1,
+                Ok((_, (false, State::Settled { .. }))) => count.settled += 1,
+                Err(AdminError::Listed { fault: Fault::Damaged(_), .. }) => count.damaged += 1,
+                Err(error) => return Err(error),
             }
         }
         Ok(count)
     }
 
     /// Removes all keys that are stored when it comes to them, and gives their number; what is forgotten is left to the
-    /// sweep. When this returns, that is durable. A key that is claimed while this runs may be removed or not; with [`LiveClaims::Refuse`] such a
-    /// claim is never fenced, and ends this with an error.
+    /// sweep. When this returns, that is durable. A key that is claimed while this runs may be removed or not; with
+    /// [`LiveClaims::Refuse`] such a claim is never fenced, and ends this with an error.
     ///
     /// # Errors
     /// [`AdminError::ScopeInUse`] if there were live claims that may not be fenced; nothing was removed then.
     /// [`AdminError::InFlight`] if a key was claimed or settled meanwhile; what was removed stays so.
+    /// [`AdminError::Listed`] with the first key whose record is damaged, once all others are removed; that record goes
+    /// by [`Store::remove_by_force`] alone.
     pub fn empty(&self, live: LiveClaims) -> Result<u64, AdminError> {
         on_this_thread(self.empty_as(Caller::Thread, live))
     }
@@ -269,6 +275,9 @@ impl Scope {
                     if marks.len() == AT_A_TIME {
                         sync(std::mem::take(&mut marks)).await?;
                     }
+                }
+                Err(error @ AdminError::Listed { fault: Fault::Damaged(_), .. }) => {
+                    ended = ended.and(Err(error));
                 }
                 Err(error) => {
                     ended = Err(error);
