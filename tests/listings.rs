@@ -6,11 +6,140 @@
 #[allow(dead_code)] // each test file uses a part
 mod faults;
 
-use claimdb::{AdminError, Fault, Key, KvError, LiveClaims, ManualClock, Store};
-use faults::Faulty;
+use claimdb::{
+    AdminError, Durability, Fault, Key, KeyState, KvError, LiveClaims, ManualClock, OnInterrupt, Request,
+    Store,
+};
+use faults::{Faulty, Syncs};
+use std::thread;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// A real sync limit for the tests in which a sync hangs; nothing depends on how long it is.
+const SHORT: Duration = Duration::from_millis(50);
 
 fn key(name: &str) -> Key {
     Key::scoped("t", name).unwrap()
+}
+
+fn is_poisoned<T>(told: &Result<T, AdminError>) -> bool {
+    matches!(
+        told,
+        Err(AdminError::Failed { fault: Fault::Poisoned(_), .. }
+            | AdminError::Listed { fault: Fault::Poisoned(_), .. })
+    )
+}
+
+type Told = Vec<Result<String, AdminError>>;
+type Look = (&'static str, fn(&Store) -> Told);
+
+fn named<T>(listed: Result<(Key, T), AdminError>) -> Result<String, AdminError> {
+    listed.map(|(key, _)| String::from_utf8(key.name().to_vec()).unwrap())
+}
+
+const LOOKS: [Look; 6] = [
+    ("scan", |store| store.scan("t", "").unwrap().map(named).collect()),
+    ("pending", |store| store.pending().map(named).collect()),
+    ("interrupted", |store| store.interrupted().map(named).collect()),
+    ("count", |store| vec![store.scope("t").unwrap().count().map(|count| format!("{count:?}"))]),
+    ("scopes", |store| vec![store.scopes().map(|scopes| format!("{scopes:?}"))]),
+    ("inspect", |store| vec![store.inspect(key("a")).map(|told| format!("{:?}", told.state))]),
+];
+
+#[test]
+fn after_a_failed_sync_no_listing_tells_what_no_finished_sync_covers() {
+    type Act = (&'static str, fn(&Store, &Faulty));
+    let relaxed = |store: &Store, faulty: &Faulty| {
+        let request = Request::new(key("a")).durability(Durability::Relaxed);
+        store.claim(request).unwrap().granted().unwrap().complete("x").unwrap();
+        faulty.syncs(Syncs::Fail);
+        assert!(store.sync().is_err());
+    };
+    let acts: [Act; 5] = [
+        ("a claim", |store, faulty| {
+            faulty.syncs(Syncs::Fail);
+            assert!(store.claim(key("a")).is_err());
+        }),
+        ("a removal", |store, faulty| {
+            store.claim(key("a")).unwrap().granted().unwrap().complete("x").unwrap();
+            faulty.syncs(Syncs::Fail);
+            assert!(store.remove(key("a")).is_err());
+        }),
+        ("a completion", |store, faulty| {
+            let claim = store.claim(key("a")).unwrap().granted().unwrap();
+            faulty.syncs(Syncs::Fail);
+            assert!(claim.complete("x").is_err());
+        }),
+        ("a relaxed completion", relaxed),
+        ("an interruption", |store, faulty| {
+            let request = || Request::new(key("a")).on_interrupt(OnInterrupt::Quarantine);
+            drop(store.claim(request()).unwrap());
+            faulty.syncs(Syncs::Fail);
+            assert!(store.claim(request()).is_err());
+        }),
+    ];
+    for (act, play) in acts {
+        let open = |faulty: &Faulty| Store::builder(faulty.clone()).clock(ManualClock::new()).open().unwrap();
+        let faulty = Faulty::new();
+        let store = open(&faulty);
+        play(&store, &faulty);
+        for (look, tell) in LOOKS {
+            let told = tell(&store);
+            assert!(
+                matches!(&told[..], [one] if is_poisoned(one)),
+                "P9 fail closed: {look} after {act} failed told {told:?}"
+            );
+        }
+        // What a finished sync covers is told as ever, also behind the error.
+        let faulty = Faulty::new();
+        let store = open(&faulty);
+        for name in ["0", "z"] {
+            store.claim(key(name)).unwrap().granted().unwrap().complete("x").unwrap();
+        }
+        play(&store, &faulty);
+        let scanned: Vec<_> = store.scan("t", "").unwrap().map(named).collect();
+        let [Ok(first), Err(AdminError::Listed { key: failed, .. }), Ok(last)] = &scanned[..] else {
+            panic!("P9 fail closed: after {act} failed: {scanned:?}")
+        };
+        assert_eq!((&first[..], failed.name(), &last[..]), ("0", &b"a"[..], "z"), "after {act}");
+    }
+}
+
+#[test]
+fn no_listing_tells_a_durable_claim_before_its_sync() {
+    // Its claimant still waits for the sync, or was told that it waited too long.
+    for limit in [HOUR, SHORT] {
+        let faulty = Faulty::new();
+        let store = Store::builder(faulty.clone()).sync_limit(limit).open().unwrap();
+        faulty.syncs(Syncs::Hang);
+        let claiming = {
+            let store = store.clone();
+            thread::spawn(move || store.claim(key("a")).map(|told| told.granted()))
+        };
+        faulty.until_a_sync_hangs();
+        let mut told = None;
+        if limit == SHORT {
+            assert!(claiming.join().unwrap().is_err());
+        } else {
+            told = Some(claiming);
+        }
+        let early: Vec<_> = store.pending().map(named).collect();
+        assert!(early.is_empty(), "P4 durable before told: pending: {early:?}");
+        let count = store.scope("t").unwrap().count().unwrap();
+        assert_eq!(count.pending, 0, "P4 durable before told: {count:?}");
+        assert!(store.scopes().unwrap().is_empty(), "P4 durable before told: scopes");
+        let state = store.inspect(key("a")).unwrap().state;
+        assert_eq!(state, KeyState::Settling, "P4 durable before told: inspect");
+
+        faulty.syncs(Syncs::Work);
+        let claim = told.map(|claiming| claiming.join().unwrap().unwrap().unwrap());
+        store.sync().unwrap();
+        assert_eq!(store.pending().map(named).collect::<Result<Vec<_>, _>>().unwrap(), ["a"]);
+        assert_eq!(store.scope("t").unwrap().count().unwrap().pending, 1);
+        assert_eq!(store.scopes().unwrap(), [b"t"]);
+        assert_eq!(store.inspect(key("a")).unwrap().state, KeyState::Pending);
+        drop(claim);
+    }
 }
 
 /// The bytes under which the record of `name`, or the value of it under `t`, is stored.

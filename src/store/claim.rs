@@ -13,7 +13,7 @@ use crate::key::Key;
 use crate::lease::Waiting;
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
-use crate::record::{Durability, Record};
+use crate::record::{Durability, Record, State};
 use crate::sync::Working;
 use crate::token::Token;
 use std::sync::Arc;
@@ -177,11 +177,19 @@ impl Inner {
 
     /// What is told of a settled record. While poisoned, not what was stored without a sync by this opening.
     pub(super) fn settled(&self, record: Record) -> Result<Option<Settled>, Fault> {
-        let unsynced = record.terms.durability == Durability::Relaxed && record.token >= self.tokens.first();
-        if unsynced && let Some(poisoned) = self.commit.poisoned() {
+        if self.was_settled_relaxed(&record)
+            && let Some(poisoned) = self.commit.poisoned()
+        {
             return Err(poisoned.into());
         }
         Ok(Settled::from_record(record))
+    }
+
+    /// Whether the record was settled by this opening without a sync of its own.
+    pub(super) fn was_settled_relaxed(&self, record: &Record) -> bool {
+        matches!(record.state, State::Settled { .. })
+            && record.terms.durability == Durability::Relaxed
+            && record.token >= self.tokens.first()
     }
 
     pub(super) fn interrupted(&self, record: Record) -> Option<Outcome> {

@@ -47,12 +47,9 @@ impl KvScan {
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         let last = found.last().map(|(key, _)| key.clone()).filter(|_| full);
-        for (key, stamp) in inner.table.all_marked(&self.prefix).map_err(|_| Fault::Closed)? {
-            let before = self.after.as_deref().is_some_and(|after| &*key <= after);
-            let beyond = last.as_deref().is_some_and(|last| &*key > last);
-            if !before && !beyond {
-                inner.until_synced(caller, &key, stamp).await?;
-            }
+        let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref());
+        for (key, stamp) in marked.map_err(|_| Fault::Closed)? {
+            inner.until_synced(caller, &key, stamp).await?;
         }
         inner.check_relaxed_values()?;
         // Not before all waits: a task that is dropped in one has turned no page.
