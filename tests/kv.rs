@@ -222,7 +222,7 @@ fn limits_are_kept_and_told() {
     let (long, name) = ([&longest[..], b"k"].concat(), vec![b'n'; MAX_SCOPE + 1]);
     assert_eq!(invalid(values.put("", "")), KeyError::Empty);
     assert_eq!(invalid(values.delete(&long)), KeyError::NameTooLong { length: MAX_NAME + 1 });
-    assert_eq!(invalid(values.scan(&long).map(drop)), KeyError::NameTooLong { length: MAX_NAME + 1 });
+    assert_eq!(invalid(values.scan(&long).map(drop)), KeyError::PrefixTooLong { length: MAX_NAME + 1 });
     assert_eq!(
         invalid(store.kv(&name).get("k").map(drop)),
         KeyError::ValuesTooLong { length: MAX_SCOPE + 1 }

@@ -17,7 +17,7 @@ use crate::key::{Key, KeyError};
 use crate::lease::{Stamp, Waiting};
 use crate::record::{self, Durability, Hidden};
 use crate::sync::Ordering;
-use crate::value;
+use crate::value::{self, DecodeError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -179,7 +179,9 @@ impl Kv {
     ) -> Result<Option<T>, KvError> {
         let Some(bytes) = self.read(caller, key).await? else { return Ok(None) };
         let key = self.key("reading", key)?.label();
-        value::decode(&bytes).map(Some).map_err(|error| KvError::Undecodable { key, error })
+        let undecodable =
+            |error: DecodeError| KvError::Undecodable { key, error: error.of_bytes_from("Kv::get") };
+        value::decode(&bytes).map(Some).map_err(undecodable)
     }
 
     pub(super) async fn swap(

@@ -181,6 +181,10 @@ pub(super) fn check_lease(lease: Duration) -> Result<(), InvalidSetting> {
     check_span("lease", lease, MAX_LEASE, "from 1 ms to 366 days")
 }
 
+pub(super) fn check_hold(max_hold: Duration) -> Result<(), InvalidSetting> {
+    check_span("max_hold", max_hold, MAX_LEASE, "from 1 ms to 366 days")
+}
+
 fn check_span(
     setting: &'static str,
     given: Duration,
