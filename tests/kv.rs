@@ -345,3 +345,25 @@ fn nothing_shows_a_key_or_a_value() {
     shown += &format!("{error:?} {error}");
     assert!(!shown.contains("secret") && !shown.contains("hid") && !shown.contains("115, 101"), "{shown}");
 }
+
+#[test]
+fn of_several_writes_of_one_key_the_last_counts_whatever_the_others_are() {
+    struct Unspeakable;
+    impl serde::Serialize for Unspeakable {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(serde::ser::Error::custom("no"))
+        }
+    }
+    let store = Store::builder(Mem::new()).value_limit(3).open().unwrap();
+    let good = |writes: Writes| writes.put("a", "k", "ok");
+    let bad: [fn(Writes) -> Writes; 2] =
+        [|writes| writes.put("a", "k", "too large"), |writes| writes.put_value("a", "k", &Unspeakable)];
+    for bad in bad {
+        store.write(good(bad(Writes::new()))).expect("what was replaced counts for nothing");
+        let told = store.write(bad(good(Writes::new())));
+        let refused = matches!(told, Err(KvError::TooLarge { .. } | KvError::NotEncodable { .. }));
+        assert!(refused, "the last of two writes did not count: {told:?}");
+    }
+    let told = store.write(Writes::new().put("a", "", "no key").put("a", "k", "ok"));
+    assert!(matches!(told, Err(KvError::InvalidKey { .. })), "nothing replaces what is no key: {told:?}");
+}
