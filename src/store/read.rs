@@ -340,7 +340,7 @@ impl Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Claims granted.
+    /// Claims granted. Locks are none.
     pub granted: u64,
     /// Of those, claims that took over from one that had ended without settling.
     pub reclaimed: u64,
@@ -375,7 +375,7 @@ pub struct Stats {
     pub poisoned: bool,
     /// Keys that memory knows anything of.
     pub entries: usize,
-    /// Claims whose lease has not run out.
+    /// Claims and [locks](Store::lock) whose lease has not run out.
     pub live_claims: usize,
     /// Settling writes that no finished sync covers yet.
     pub unsynced: usize,

@@ -19,6 +19,9 @@ use std::time::Duration;
 ///
 /// It gives its claims their terms; what is not set is the store's. Nothing about it is stored: a scope is there
 /// while it has keys. Names of different scopes never meet, whatever bytes they are made of.
+///
+/// What it has no call for is the store's: [`Scope::request`] makes what [`Store::claim_many`] and [`Store::claim_all`]
+/// take, and [`Key::scoped`] what [`Store::remove`], [`Store::resolve`], [`Store::inspect`] and the others take.
 #[derive(Clone)]
 pub struct Scope {
     pub(super) store: Store,
@@ -47,7 +50,7 @@ pub struct ScopeCount {
     pub settled: u64,
     /// Records that cannot be read.
     pub damaged: u64,
-    /// Claims whose lease has not run out, those that are kept in memory alone included.
+    /// Claims whose lease has not run out, those that are kept in memory alone included. Locks are none.
     pub live: u64,
 }
 
