@@ -2,7 +2,7 @@
 //!
 //! Each message says what was tried, on what, what went wrong and what to do.
 
-use crate::key::{KeyError, KeyLabel};
+use crate::key::{Key, KeyError, KeyLabel};
 use crate::token::Token;
 use std::error::Error;
 use std::fmt;
@@ -115,7 +115,8 @@ pub enum Fault {
     /// The engine failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The record is damaged. It is left as it is, and its key is not granted.
+    /// The record is damaged. It is left as it is, and its key is not granted, until
+    /// [`Store::remove_by_force`](crate::Store::remove_by_force) removes it.
     #[error("the record is damaged: {0}")]
     Damaged(#[from] Damage),
     /// A sync failed earlier.
@@ -241,6 +242,15 @@ pub enum AdminError {
         length: usize,
         /// The store's limit.
         limit: usize,
+    },
+    /// A [`Listing`](crate::Listing) came to a key of which it cannot tell; it goes on behind it.
+    #[error("listing {key}: {fault}")]
+    Listed {
+        /// The key. Messages and `Debug` show its label alone.
+        key: Key,
+        /// What went wrong.
+        #[source]
+        fault: Fault,
     },
     /// The scope has live claims.
     #[error("{doing}: it has {live} live claims; wait until they have settled, or fence them")]

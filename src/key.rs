@@ -129,9 +129,7 @@ impl Key {
 
     /// The bytes with which all keys of `scope` begin whose name begins with `prefix`.
     pub(crate) fn encoded_prefix(scope: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
-        if prefix.len() > MAX_NAME {
-            return Err(KeyError::NameTooLong { length: prefix.len() });
-        }
+        check_prefix(prefix)?;
         encode(Space::Claims, scope, prefix)
     }
 
@@ -142,9 +140,7 @@ impl Key {
 
     /// The bytes with which all keys among the values called `values` begin whose key begins with `prefix`.
     pub(crate) fn value_prefix(values: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
-        if prefix.len() > MAX_NAME {
-            return Err(KeyError::NameTooLong { length: prefix.len() });
-        }
+        check_prefix(prefix)?;
         encode_value(values, prefix)
     }
 
@@ -165,6 +161,13 @@ fn check_name(name: &[u8]) -> Result<(), KeyError> {
         0 => Err(KeyError::Empty),
         1..=MAX_NAME => Ok(()),
         length => Err(KeyError::NameTooLong { length }),
+    }
+}
+
+fn check_prefix(prefix: &[u8]) -> Result<(), KeyError> {
+    match prefix.len() {
+        0..=MAX_NAME => Ok(()),
+        length => Err(KeyError::PrefixTooLong { length }),
     }
 }
 
@@ -261,6 +264,14 @@ pub enum KeyError {
     /// The name is longer than [`MAX_NAME`].
     #[error("the key has {length} bytes; a key has 1 to {MAX_NAME} bytes: hash what is longer")]
     NameTooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The prefix is longer than [`MAX_NAME`], and no key begins with it.
+    #[error(
+        "the prefix has {length} bytes; a prefix has at most {MAX_NAME} bytes, as no key has more: shorten it"
+    )]
+    PrefixTooLong {
         /// Its length in bytes.
         length: usize,
     },

@@ -59,7 +59,7 @@ pub use store::{
     KvScan, Listing, LiveClaims, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT,
     MAX_WRITES, MAX_WRITES_BYTES, Mismatched, Omitted, Outcome, Part, Pending, Rebuilt, Refused, Request,
     Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, Settled, Stats, Store,
-    StoreFuture, Stored, Swept, Verified, Writes,
+    StoreFuture, Stored, Swept, ValueKey, Verified, Writes,
 };
 #[cfg(loom)]
 pub use sync::Break;

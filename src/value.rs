@@ -1,7 +1,12 @@
 //! Values: how results become bytes and back.
 //!
-//! serde through bincode 2 with fixed-width integers. Decoding is bounded and must use up all bytes: a value that
-//! decodes with bytes left over was written as another type.
+//! serde through bincode 2 with fixed-width integers. Decoding must use up all bytes: a value that decodes with bytes
+//! left over was written as another type.
+//!
+//! Decoding is bounded by the bytes: no more is read than there is, and nothing is reserved for more. bincode counts bytes
+//! and nothing else, so two things are not bounded. The items of a list that have none, as those of `Vec<()>`, are as many
+//! as the list's length says, up to 2^64. And a type that contains itself is decoded as deep as the bytes say, on the
+//! stack.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,18 +25,49 @@ fn config() -> bincode::config::Configuration<
 /// Encodes `value`. The size is checked by whoever stores it: the codec's limit does not bind encoding.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, EncodeError> {
     bincode::serde::encode_to_vec(value, config())
-        .map_err(|error| EncodeError { type_name: std::any::type_name::<T>(), reason: error.to_string() })
+        .map_err(|error| EncodeError { type_name: std::any::type_name::<T>(), reason: not_encoded(error) })
 }
 
 /// Decodes all of `bytes` as a `T`.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
-    let fail = |reason| DecodeError { type_name: std::any::type_name::<T>(), length: bytes.len(), reason };
+    let raw = "Store::get and Stored::bytes";
+    let fail =
+        |reason| DecodeError { type_name: std::any::type_name::<T>(), length: bytes.len(), reason, raw };
     let (value, used) =
-        bincode::serde::decode_from_slice(bytes, config()).map_err(|error| fail(error.to_string()))?;
+        bincode::serde::decode_from_slice(bytes, config()).map_err(|error| fail(not_decoded(error)))?;
     if used == bytes.len() {
         Ok(value)
     } else {
         Err(fail(format!("{} bytes were left over", bytes.len() - used)))
+    }
+}
+
+/// What bincode says, which shows its errors as Rust code.
+fn not_encoded(error: bincode::error::EncodeError) -> String {
+    use bincode::error::EncodeError as E;
+    match error {
+        E::Other(reason) => reason.to_owned(),
+        E::OtherString(reason) => reason,
+        E::Serde(_) => "a list or a map in it does not know its length beforehand".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn not_decoded(error: bincode::error::DecodeError) -> String {
+    use bincode::error::DecodeError as E;
+    match error {
+        E::Other(reason) => reason.to_owned(),
+        E::OtherString(reason) => reason,
+        E::UnexpectedEnd { additional: 1 } => "at least 1 more byte would be needed".to_owned(),
+        E::UnexpectedEnd { additional } => format!("at least {additional} more bytes would be needed"),
+        E::LimitExceeded => format!("it would take more than {MAX_VALUE_LIMIT} bytes"),
+        E::InvalidBooleanValue(_) => "a truth value in it is neither 0 nor 1".to_owned(),
+        E::UnexpectedVariant { .. } => "a variant in it is none of those that there are".to_owned(),
+        E::Utf8 { .. } => "a text in it is not UTF-8".to_owned(),
+        E::InvalidCharEncoding(_) => "a character in it is none".to_owned(),
+        E::OutsideUsizeRange(_) => "a length in it is more than this machine can count".to_owned(),
+        E::Serde(_) => "the type asks the bytes what they are, and they do not say".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -47,10 +83,18 @@ pub struct EncodeError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "the stored value of {length} bytes is no {type_name}: {reason}. It was stored as another type, or by \
-     another version of that type; get the bytes with Store::get and Stored::bytes, nothing was run"
+     another version of that type; get the bytes with {raw}, nothing was run"
 )]
 pub struct DecodeError {
     type_name: &'static str,
     length: usize,
     reason: String,
+    raw: &'static str,
+}
+
+impl DecodeError {
+    /// The same with `raw` as what gives the bytes as they are.
+    pub(crate) fn of_bytes_from(self, raw: &'static str) -> Self {
+        Self { raw, ..self }
+    }
 }

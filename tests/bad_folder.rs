@@ -300,3 +300,9 @@ fn a_folder_with_other_things_in_it_keeps_them() {
     assert_eq!(fs::read(folder.path().join("notes")).unwrap(), b"mine");
     assert!(has_its_record(folder.path()));
 }
+
+#[test]
+fn an_empty_path_is_said_to_be_one() {
+    let error = open(Path::new("")).expect_err("this is no path").to_string();
+    assert_eq!(error, "opening a store: the path is empty; it must be that of a folder, or of nothing yet");
+}

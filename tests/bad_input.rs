@@ -54,7 +54,9 @@ fn a_key_that_is_none_is_refused_everywhere() {
     let scope = vec![b's'; MAX_SCOPE + 1];
     let error = store.scan(&scope, "").expect_err("this is no scope");
     says(&error, &["scanning", "scope has 256 bytes", "at most 255"]);
-    says(&store.scan("", &long).expect_err("no key begins like this"), &["scanning", "1025 bytes"]);
+    let error = store.scan("", &long).expect_err("no key begins like this");
+    says(&error, &["scanning", "the prefix has 1025 bytes", "at most 1024 bytes"]);
+    assert!(!error.to_string().contains("hash"), "the hash of a prefix is no prefix: {error}");
     assert_eq!(Key::scoped(&scope, "n"), Err(KeyError::ScopeTooLong { length: 256 }));
     assert_eq!(faulty.stored(b""), before, "something was changed");
     assert_eq!(store.stats().entries, 0);
@@ -156,6 +158,8 @@ fn requests_out_of_bounds_are_refused_by_name() {
             let error = claim.renew(lease).expect_err("this makes no sense");
             assert!(matches!(error, ExpiredLease::Invalid { .. }), "{error:?}");
             says(&error, &["renewing", "key#", "lease is"]);
+            let error = claim.keep_alive(lease).expect_err("this makes no sense");
+            says(&error, &["renewing", "key#", "max_hold is", "1 ms to 366 days"]);
             assert_eq!(claim.remaining(), before);
         }
         claim.release().unwrap();
@@ -240,7 +244,7 @@ fn a_value_that_cannot_be_encoded_gives_the_claim_back() {
     let before = faulty.stored(b"");
     let Err(SettleError::Retry(retry)) = claim.complete(&Unspeakable) else { panic!("it was settled") };
     assert!(matches!(retry.cause, RetryCause::NotEncodable(_)), "{:?}", retry.cause);
-    says(&retry, &["Unspeakable", "it cannot be said", "omit"]);
+    says(&retry, &["Unspeakable", "could not be encoded: it cannot be said;", "omit"]);
     assert_eq!(faulty.stored(b""), before, "the record was changed");
     retry.claim.complete("this can").unwrap();
 }
@@ -252,7 +256,31 @@ fn a_value_of_another_type_is_refused_and_stays_readable() {
     let stored = store.get("k").unwrap().and_then(Settled::completed).unwrap();
     let error = stored.decode::<u64>().expect_err("there are more bytes than that");
     says(&error, &["16 bytes", "u64", "8 bytes were left over", "Stored::bytes"]);
-    says(&stored.decode::<String>().expect_err("there are fewer bytes than that"), &["String"]);
+    says(&stored.decode::<String>().expect_err("there are other bytes than that"), &["String"]);
+    let error = stored.decode::<(u64, u64, u8)>().expect_err("there are fewer bytes than that");
+    says(&error, &["at least 1 more byte would"]);
+    store.kv("t").put_value("k", &(1_u64, 2_u64)).unwrap();
+    let error = store.kv("t").get_value::<u64>("k").expect_err("there are more bytes than that");
+    says(&error, &["reading key#", "8 bytes were left over", "get the bytes with Kv::get,"]);
     assert!(stored.decode::<Vec<[u64; 4]>>().is_err());
     assert_eq!(stored.decode::<(u64, u64)>().unwrap(), (1, 2));
+}
+
+#[test]
+fn what_bytes_say_of_themselves_does_not_bind_decoding() {
+    let store = builder(&Faulty::new()).open().unwrap();
+    for length in [u64::MAX, u64::MAX / 2, 1 << 40, 1 << 26, 1000] {
+        let key = format!("k{length}");
+        store.claim(&key).unwrap().granted().unwrap().complete(&length).unwrap();
+        let stored = store.get(&key).unwrap().and_then(Settled::completed).unwrap();
+        says(&stored.decode::<Vec<u8>>().unwrap_err(), &["is no", "Stored::bytes"]);
+        says(&stored.decode::<Vec<[u64; 32]>>().unwrap_err(), &["at least 8 more bytes would"]);
+        assert!(stored.decode::<String>().is_err());
+        assert!(stored.decode::<std::collections::BTreeMap<u8, ()>>().is_err());
+        assert!(stored.decode::<Vec<Option<()>>>().is_err());
+        // As documented: items that take no bytes are as many as it says.
+        if length == 1000 {
+            assert_eq!(stored.decode::<Vec<()>>().unwrap().len(), 1000);
+        }
+    }
 }

@@ -1,13 +1,21 @@
 //! Many claims at once: each for itself, or all or none.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used)] // a test that fails has nothing else to say
-#![allow(clippy::disallowed_methods)] // threads that wait, from outside
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
+
+#[path = "support/faults.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod faults;
+#[path = "support/hooks.rs"]
+#[allow(dead_code)]
+mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
 use claimdb::{
-    AllClaimed, Claim, Durability, ManualClock, OnInterrupt, OpenError, Outcome, Request, Settled,
-    StorageError, Store, SyncBy,
+    AllClaimed, Claim, ClaimError, Durability, Fingerprint, ManualClock, OnInterrupt, OpenError, Outcome,
+    Request, Settled, StorageError, Store, SyncBy,
 };
+use faults::{Faulty, Syncs};
+use hooks::{At, Hooked, comes_back};
 use std::time::Duration;
 
 const SEC: Duration = Duration::from_secs(1);
@@ -224,4 +232,114 @@ fn what_had_landed_is_swapped_back_when_one_fails() {
     let again = one("c");
     let previous = again.previous().map(|previous| previous.token);
     assert_eq!((again.attempt(), previous), (2, Some(token)), "rule 24: not to exactly what was there");
+}
+
+#[test]
+fn two_requests_for_one_key_are_for_the_same_work() {
+    let (store, _clock, _) = world();
+    let of = |key: &str, work: u8| Request::new(key).fingerprint(Fingerprint::of_bytes([work]));
+    store.claim(of("settled", 1)).unwrap().granted().unwrap().complete("x").unwrap();
+    let held = store.claim(of("held", 1)).unwrap().granted().unwrap();
+    for key in ["free", "settled", "held"] {
+        let told = store.claim_all([of("other", 1), of(key, 1), of(key, 2)]).unwrap();
+        let mismatched = matches!(told, AllClaimed::Refused { index: 2, outcome: Outcome::Mismatched(_) });
+        assert!(mismatched, "P7 mismatch is harmless: one {key} key for two things was told {told:?}");
+    }
+    drop(held);
+    for key in ["free", "other"] {
+        let claim = store.claim(of(key, 3)).unwrap().granted();
+        assert!(claim.is_some_and(|claim| claim.attempt() == 1), "P7: {key} was taken");
+    }
+}
+
+#[test]
+fn two_requests_for_one_key_are_on_the_same_terms() {
+    let (store, _clock, _) = world();
+    let one = || Request::new("k");
+    let bounded = store.scope("").unwrap().max_live(7);
+    let others = [
+        ("lease", one().lease(SEC)),
+        ("retention", one().retention(SEC)),
+        ("durability", one().durability(Durability::Result)),
+        ("on_interrupt", one().on_interrupt(OnInterrupt::Quarantine)),
+        ("max_attempts", one().max_attempts(2)),
+        ("max_live", bounded.request("k")),
+    ];
+    for (setting, other) in others {
+        for requests in [[one(), other.clone()], [other, one()]] {
+            let told = store.claim_all(requests);
+            let Err(ClaimError::InvalidRequest(error)) = &told else {
+                panic!("rule 18: of two terms for {setting} one was dropped: {told:?}")
+            };
+            let text = error.to_string();
+            assert!(text.contains(setting) && text.contains("same key"), "{text}");
+        }
+    }
+    let claims = all(store.claim_all([one(), one().wait(SEC)]).unwrap());
+    assert_eq!(claims.len(), 1, "how long each waits is no term of the claim");
+    assert_eq!(claims[0].attempt(), 1);
+}
+
+#[test]
+fn every_lease_of_a_batch_starts_when_the_batch_is_told() {
+    const LEASE: Duration = Duration::from_secs(5);
+    let requests = || {
+        [
+            Request::new("memory").durability(Durability::Result).lease(LEASE),
+            Request::new("stored").lease(LEASE),
+        ]
+    };
+    type Claims = fn(&Store, [Request; 2]) -> Vec<Claim>;
+    let batches: [(&str, Claims); 2] = [
+        ("claim_all", |store, requests| all(store.claim_all(requests).unwrap())),
+        ("claim_many", |store, requests| {
+            store.claim_many(requests).into_iter().map(|told| told.unwrap().granted().unwrap()).collect()
+        }),
+    ];
+    for (name, batch) in batches {
+        let (faulty, clock) = (Faulty::new(), ManualClock::new());
+        let store =
+            Store::builder(faulty.clone()).clock(clock.clone()).sync_limit(3600 * SEC).open().unwrap();
+        faulty.syncs(Syncs::Hang);
+        let claims = {
+            let store = store.clone();
+            std::thread::spawn(move || batch(&store, requests()))
+        };
+        faulty.until_a_sync_hangs();
+        assert_eq!(store.stats().granted, 0, "rule 15: {name} granted a key before its sync");
+        clock.advance(2 * LEASE);
+        let rival = store.claim("memory").unwrap();
+        assert!(matches!(rival, Outcome::InFlight(_)), "rule 15: {name} lost a key untold: {rival:?}");
+        faulty.syncs(Syncs::Work);
+        let claims = comes_back("the batch", move || claims.join().unwrap());
+        for claim in claims {
+            assert_eq!(claim.remaining(), LEASE, "rule 15: the lease of {name} starts when it is told");
+            claim.complete("done").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_batch_whose_sync_fails_grants_nothing() {
+    let faulty = Faulty::new();
+    let store = Store::builder(faulty.clone()).clock(ManualClock::new()).open().unwrap();
+    faulty.syncs(Syncs::Fail);
+    let told =
+        store.claim_many([Request::new("memory").durability(Durability::Result), Request::new("stored")]);
+    assert!(told.iter().all(Result::is_err), "P9 fail closed: {told:?}");
+    assert_eq!((store.stats().granted, store.stats().live_claims), (0, 0), "P9 fail closed");
+}
+
+#[test]
+fn a_request_that_another_got_ahead_of_is_decided_anew() {
+    let (hooked, clock) = (Hooked::new(), ManualClock::new());
+    let store = Store::builder(hooked.clone()).clock(clock.clone()).sync_by(SyncBy::Caller).open().unwrap();
+    let late = store.claim(Request::new("k").lease(SEC)).unwrap().granted().unwrap();
+    clock.advance(SEC);
+    hooked.on(At::Commit, move || late.complete("late").unwrap());
+    let mut told = store.claim_many(["k", "l"]).into_iter().map(Result::unwrap);
+    let first = told.next();
+    assert!(matches!(first, Some(Outcome::Settled(_))), "P8 remembered: {first:?}");
+    let claim = told.next().and_then(Outcome::granted).expect("nobody has it");
+    assert_eq!((claim.attempt(), store.stats().granted), (1, 2));
 }

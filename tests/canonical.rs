@@ -322,6 +322,28 @@ fn what_has_no_form_is_refused_and_said() {
     assert!(Fingerprint::of_value(&deep(256)).is_ok(), "256 levels are allowed");
     let told = Fingerprint::of_value(&deep(257)).unwrap_err().to_string();
     assert!(told.contains("256 deep"), "{told}");
+    // What leaves nothing of itself uses the stack all the same.
+    struct Wrapped(usize, bool);
+    impl Serialize for Wrapped {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            match *self {
+                Self(0, _) => serializer.serialize_u8(1),
+                Self(levels, true) => serializer.serialize_some(&Self(levels - 1, false)),
+                Self(levels, false) => {
+                    serializer.serialize_newtype_struct("Newtype", &Self(levels - 1, true))
+                }
+            }
+        }
+    }
+    assert_eq!(of(&Wrapped(256, true)), of(&1));
+    for levels in [257, 200_000] {
+        for option in [true, false] {
+            let told = Fingerprint::of_value(&Wrapped(levels, option));
+            let told = told.expect_err("options and newtypes may use up the stack").to_string();
+            assert!(told.contains("256 deep"), "{told}");
+        }
+    }
+    assert!(Fingerprint::of_value(&[Wrapped(255, true), Wrapped(255, true)]).is_ok());
     // Depth is given back: it is how deep things lie, not how many there are.
     assert!(Fingerprint::of_value(&vec![(deep(3), Payment::Split(1, 2), Number { text: "1" }); 300]).is_ok());
 

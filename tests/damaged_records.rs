@@ -1,4 +1,5 @@
-//! Stored bytes that are no record: whoever meets them is told, nothing is granted, and they stay as they are.
+//! Stored bytes that are no record: whoever meets them is told, nothing is granted, and they stay as they are unless
+//! they are removed by force.
 #![cfg(not(loom))] // the support code plays faults on real threads
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
 
@@ -83,9 +84,14 @@ fn check_message(error: &impl std::error::Error, doing: &str, damage: &Damage) {
 
 fn damage_of(error: &AdminError) -> &Damage {
     match error {
-        AdminError::Failed { fault: Fault::Damaged(damage), .. } => damage,
+        AdminError::Failed { fault: Fault::Damaged(damage), .. }
+        | AdminError::Listed { fault: Fault::Damaged(damage), .. } => damage,
         other => panic!("P9 fail closed: {other:?}"),
     }
+}
+
+fn damage_is_a_token(error: &AdminError) -> bool {
+    matches!(damage_of(error), Damage::TokenAboveCeiling { .. })
 }
 
 /// Puts `bytes` where the record belongs and asks for it in every way. `expected` looks at what is told.
@@ -111,16 +117,17 @@ fn is_damage(bytes: &[u8], expected: impl Fn(&Damage) -> bool) {
     let get = store.get(NAME).expect_err("it is damaged");
     let remove = store.remove(NAME).expect_err("it is damaged");
     let resolve = store.resolve(NAME, Token::new(1), Resolution::released()).expect_err("it is damaged");
-    for (error, doing) in [(get, "reading"), (remove, "removing"), (resolve, "resolving")] {
-        let damage = damage_of(&error);
+    for (error, doing) in [(&get, "reading"), (&remove, "removing"), (&resolve, "resolving")] {
+        let damage = damage_of(error);
         assert!(expected(damage), "{damage:?}");
-        check_message(&error, doing, damage);
+        check_message(error, doing, damage);
     }
     let scanned: Vec<_> = store.scan("", "").unwrap().collect();
-    let [Ok((key, _)), Err(error)] = &scanned[..] else {
-        panic!("what is good, the error, the end: {scanned:?}")
+    let [Ok((first, _)), Err(error), Ok((last, _))] = &scanned[..] else {
+        panic!("what is good, the error, what is good: {scanned:?}")
     };
-    assert_eq!(key.name(), b"before");
+    assert_eq!((first.name(), last.name()), (&b"before"[..], &b"then"[..]));
+    assert!(matches!(error, AdminError::Listed { key, .. } if key.name() == NAME.as_bytes()));
     let damage = damage_of(error);
     assert!(expected(damage), "{damage:?}");
     check_message(error, "listing", damage);
@@ -135,6 +142,19 @@ fn is_damage(bytes: &[u8], expected: impl Fn(&Damage) -> bool) {
     assert_eq!(store.stats().entries, 0, "something was left in memory");
     store.close().unwrap();
     assert_eq!(faulty.stored(&[1]), before, "the damaged bytes were changed");
+
+    // By force, on the other hand.
+    let store = open(&faulty).unwrap();
+    let newest = store.claim("newest").unwrap().granted().unwrap().token();
+    let removed = store.remove_by_force(NAME);
+    if damage_is_a_token(&remove) {
+        assert!(removed.is_err(), "P2 ordered tokens: the key could be granted below the record's token");
+        return;
+    }
+    assert!(removed.unwrap(), "a record that cannot be decoded could not be removed");
+    assert_eq!(store.get(NAME).unwrap(), None);
+    let claim = store.claim(NAME).unwrap().granted().expect("nothing is there");
+    assert!(claim.attempt() == 1 && claim.token() > newest, "P2 ordered tokens: {claim:?}");
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn limits_are_kept_and_told() {
     let (long, name) = ([&longest[..], b"k"].concat(), vec![b'n'; MAX_SCOPE + 1]);
     assert_eq!(invalid(values.put("", "")), KeyError::Empty);
     assert_eq!(invalid(values.delete(&long)), KeyError::NameTooLong { length: MAX_NAME + 1 });
-    assert_eq!(invalid(values.scan(&long).map(drop)), KeyError::NameTooLong { length: MAX_NAME + 1 });
+    assert_eq!(invalid(values.scan(&long).map(drop)), KeyError::PrefixTooLong { length: MAX_NAME + 1 });
     assert_eq!(
         invalid(store.kv(&name).get("k").map(drop)),
         KeyError::ValuesTooLong { length: MAX_SCOPE + 1 }
@@ -307,7 +307,8 @@ fn damage_is_told_and_replaced_unread() {
             values.scan("").unwrap().try_for_each(|pair| pair.map(drop)),
         ];
         for told in told {
-            assert!(matches!(told, Err(KvError::Damaged { .. })), "damage was taken for a value: {told:?}");
+            let damaged = matches!(told, Err(KvError::Damaged { .. } | KvError::Scanned { .. }));
+            assert!(damaged, "damage was taken for a value: {told:?}");
         }
         values.put("alice", "mended").unwrap();
         assert_eq!(values.get("alice").unwrap().as_deref(), Some(&b"mended"[..]));
@@ -343,4 +344,26 @@ fn nothing_shows_a_key_or_a_value() {
     let error = open(&mem).kv(secret).get(secret).unwrap_err();
     shown += &format!("{error:?} {error}");
     assert!(!shown.contains("secret") && !shown.contains("hid") && !shown.contains("115, 101"), "{shown}");
+}
+
+#[test]
+fn of_several_writes_of_one_key_the_last_counts_whatever_the_others_are() {
+    struct Unspeakable;
+    impl serde::Serialize for Unspeakable {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(serde::ser::Error::custom("no"))
+        }
+    }
+    let store = Store::builder(Mem::new()).value_limit(3).open().unwrap();
+    let good = |writes: Writes| writes.put("a", "k", "ok");
+    let bad: [fn(Writes) -> Writes; 2] =
+        [|writes| writes.put("a", "k", "too large"), |writes| writes.put_value("a", "k", &Unspeakable)];
+    for bad in bad {
+        store.write(good(bad(Writes::new()))).expect("what was replaced counts for nothing");
+        let told = store.write(bad(good(Writes::new())));
+        let refused = matches!(told, Err(KvError::TooLarge { .. } | KvError::NotEncodable { .. }));
+        assert!(refused, "the last of two writes did not count: {told:?}");
+    }
+    let told = store.write(Writes::new().put("a", "", "no key").put("a", "k", "ok"));
+    assert!(matches!(told, Err(KvError::InvalidKey { .. })), "nothing replaces what is no key: {told:?}");
 }

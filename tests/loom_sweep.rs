@@ -7,8 +7,11 @@ mod support;
 #[cfg(loom)]
 mod models {
     use crate::support::{model, twin};
-    use claimdb::backend::{Backend, Mem};
-    use claimdb::{Break, Claim, Durability, ManualClock, Outcome, Request, Settled, Store, SyncBy};
+    use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
+    use claimdb::{
+        Break, Claim, Durability, ManualClock, OpenError, Outcome, Request, Settled, StorageError, Store,
+        SyncBy,
+    };
     use loom::thread;
     use std::ops::ControlFlow;
     use std::time::Duration;
@@ -24,7 +27,7 @@ mod models {
     impl World {
         fn new() -> Self {
             let (mem, clock) = (Mem::new(), ManualClock::new());
-            let builder = Store::builder(mem.clone()).clock(clock.clone()).sync_by(SyncBy::Caller);
+            let builder = Store::builder(Broken(mem.clone())).clock(clock.clone()).sync_by(SyncBy::Caller);
             Self { mem, clock, store: builder.open().expect("memory opens") }
         }
 
@@ -59,6 +62,43 @@ mod models {
                     .expect("memory does not fail");
             }
             value
+        }
+    }
+
+    /// Memory that takes no record of the key `broken`.
+    #[derive(Debug)]
+    struct Broken<T>(T);
+
+    impl Backend for Broken<Mem> {
+        fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+            Ok(Box::new(Broken(self.0.open()?)))
+        }
+    }
+
+    impl Engine for Broken<Box<dyn Engine>> {
+        fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+            self.0.read(key)
+        }
+
+        fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+            let one = |commit: &Commit<'_>| match commit.key.ends_with(b"broken") {
+                true => Err(StorageError::new("writing to", "memory", "on purpose")),
+                false => self.0.commit(std::slice::from_ref(commit)).remove(0),
+            };
+            commits.iter().map(one).collect()
+        }
+
+        fn scan(
+            &self,
+            prefix: &[u8],
+            after: Option<&[u8]>,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), StorageError> {
+            self.0.scan(prefix, after, visit)
+        }
+
+        fn sync(&self) -> Result<(), StorageError> {
+            self.0.sync()
         }
     }
 
@@ -131,6 +171,23 @@ mod models {
         sweeping.join().expect("the sweeper panicked");
         let stored = world.stored_and_then_swept();
         assert_eq!(stored.as_deref(), Some("new"), "P8 remembered: a sweep took what was just completed");
+    }
+
+    /// What is forgotten is swept while a claim is swapped in over it, and back since another key fails.
+    fn sweep_against_swap_back() {
+        let world = World::new();
+        drop(world.grant(Durability::Full));
+        world.clock.advance(RETENTION);
+        let sweeping = world.sweeping();
+        let request = |key: &str| Request::new(key).retention(RETENTION);
+        world.store.claim_all(["k", "broken"].map(request)).expect_err("one of them fails");
+        sweeping.join().expect("the sweeper panicked");
+        assert_eq!(world.stored_and_then_swept(), None);
+    }
+
+    #[test]
+    fn sweep_against_a_claim_that_is_swapped_back() {
+        model("sweep_against_swap_back", Some(4), sweep_against_swap_back);
     }
 
     #[test]

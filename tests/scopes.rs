@@ -167,3 +167,14 @@ fn a_key_can_be_inspected_in_each_state() {
     assert_eq!((seen.state, seen.age, seen.waiters), (KeyState::Settled, None, 0));
     assert!(seen.settled_at.is_some() && seen.forgotten_at > seen.settled_at);
 }
+
+#[test]
+fn a_lock_is_live_and_is_no_claim_of_its_scope() {
+    let (store, _clock, _) = world();
+    let scope = store.scope("s").unwrap().max_live(1);
+    let lock = store.lock(Key::scoped("s", "k").unwrap(), Duration::ZERO).unwrap().unwrap();
+    assert_eq!((store.stats().live_claims, store.stats().granted), (1, 0));
+    assert_eq!(scope.count().unwrap().live, 0);
+    assert!(scope.claim("k").unwrap().granted().is_some(), "a lock takes no room");
+    drop(lock);
+}

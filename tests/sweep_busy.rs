@@ -10,6 +10,8 @@ use claimdb::backend::{Backend, Mem};
 use claimdb::{Claim, Durability, ManualClock, Outcome, Request, Store, SyncBy};
 use hooks::{At, Hooked};
 use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 const SEC: Duration = Duration::from_secs(1);
@@ -140,4 +142,53 @@ fn an_entry_outlives_a_claim_that_comes_to_nothing() {
     world.clock.advance(86_400 * SEC); // the retention of the claim that was taken back
     sweep(&world.store);
     assert_eq!(world.stored(), (0, 0), "rule 21: a record was left without an entry: swapped back");
+}
+
+#[test]
+fn an_entry_outlives_a_claim_that_is_swapped_back_while_its_record_is_read() {
+    type Look = (&'static str, fn(&Store));
+    let looks: [Look; 2] = [
+        ("a sweep", sweep),
+        ("a rebuilding of the index", |store| {
+            store.rebuild_index().unwrap();
+        }),
+    ];
+    for (name, look) in looks {
+        for settled in [true, false] {
+            let world = World::new();
+            let claim = world.grant(Durability::Full);
+            if settled {
+                claim.complete("old").unwrap()
+            } else {
+                drop(claim)
+            }
+            world.clock.advance(RETENTION);
+            world.hooked.break_key(Some("l"));
+            // It has looked at memory, and reads the record while another's is there that is to be swapped back.
+            let (looked, wait_looked) = channel();
+            let (swapped, wait_swapped) = channel();
+            world.hooked.on(At::Read, move || {
+                looked.send(()).unwrap();
+                wait_swapped.recv().unwrap();
+            });
+            let store = world.store.clone();
+            let looking = thread::spawn(move || look(&store));
+            wait_looked.recv().unwrap();
+            world.hooked.on(At::Committed, move || {
+                swapped.send(()).unwrap();
+                looking.join().unwrap();
+            });
+            world.store.claim_all(["k", "l"]).expect_err("the second of them fails");
+            world.hooked.break_key(None);
+            for _ in 0..3 {
+                world.clock.advance(86_400 * SEC);
+                sweep(&world.store);
+            }
+            assert_eq!(
+                world.stored(),
+                (0, 0),
+                "rule 21: a record was left without an entry by {name}, settled: {settled}"
+            );
+        }
+    }
 }

@@ -9,7 +9,7 @@
 //!
 //! While a store over sled is compacted there are two more, see `sled/replace.rs`.
 
-use crate::error::{OpenError, StorageError};
+use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::sync::Mutex;
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -45,6 +45,10 @@ pub(super) struct Folder {
 impl Folder {
     /// Creates the folder if it is not there, and takes its lock.
     pub(super) fn lock(path: &Path, files: Files) -> Result<Self, OpenError> {
+        if path.as_os_str().is_empty() {
+            let allowed = "that of a folder, or of nothing yet";
+            return Err(InvalidSetting { setting: "the path", given: "empty".to_owned(), allowed }.into());
+        }
         let place = path.display().to_string();
         let failed = |doing| {
             let place = place.clone();

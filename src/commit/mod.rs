@@ -143,6 +143,12 @@ impl<M: Send + 'static> GroupCommit<M> {
         self.state.lock().poisoned.clone()
     }
 
+    /// Whether a ticket was given that no sync has covered yet.
+    pub(crate) fn owes_a_sync(&self) -> bool {
+        let state = self.state.lock();
+        state.issued > state.synced
+    }
+
     /// Gives one ticket to writes that have returned, with the marks that they put, and asks for the sync that
     /// will cover them.
     pub(crate) fn ticket(self: &Arc<Self>, marks: impl IntoIterator<Item = M>) -> Result<Ticket, Fault> {

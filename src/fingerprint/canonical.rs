@@ -14,7 +14,7 @@
 //! Why these types and no others is told in `docs/decisions/canonical-fingerprints.md`. Records hold hashes of this
 //! form, so it is frozen: another one is another version.
 
-use serde::ser;
+use serde::ser::{self, Serialize};
 use std::fmt;
 use std::ops::Range;
 
@@ -31,7 +31,8 @@ const NEGATIVE: u8 = 0x30;
 
 /// The bytes of a text's length.
 const LENGTH: usize = 8;
-/// How deep lists and maps may lie in each other; what is deeper could use up the stack. JSON is parsed to half of it.
+/// How deep lists, maps, options and newtypes may lie in each other; what is deeper could use up the stack. JSON is
+/// parsed to half of it.
 const MAX_DEPTH: usize = 256;
 /// The form, as it is written.
 #[derive(Debug, Default)]
@@ -145,11 +146,25 @@ impl Form {
     }
 
     fn enter(&mut self, tag: u8) -> Result<(), Refused> {
+        self.deeper()?;
+        self.tag(tag);
+        Ok(())
+    }
+
+    fn deeper(&mut self) -> Result<(), Refused> {
         if self.depth == MAX_DEPTH {
-            return Err(Refused::new(format!("its lists and maps lie more than {MAX_DEPTH} deep")));
+            let reason = format!("its lists, maps, options and newtypes lie more than {MAX_DEPTH} deep");
+            return Err(Refused::new(reason));
         }
         self.depth += 1;
-        self.tag(tag);
+        Ok(())
+    }
+
+    /// What stands for itself and for what it is wrapped in. The wrapping leaves nothing but its depth.
+    pub(super) fn wrapped<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Refused> {
+        self.deeper()?;
+        value.serialize(&mut *self)?;
+        self.depth -= 1;
         Ok(())
     }
 

@@ -103,8 +103,8 @@ impl Fingerprint {
     /// It takes memory for the value's canonical form, about that of its JSON.
     ///
     /// # Errors
-    /// [`FingerprintError`] if a map has one key twice, if lists and maps lie more than 256 deep in each other, or
-    /// if the value's own `Serialize` fails.
+    /// [`FingerprintError`] if a map has one key twice, if lists, maps, options and newtypes lie more than 256 deep in
+    /// each other, or if the value's own `Serialize` fails.
     pub fn of_value<T: Serialize + ?Sized>(value: &T) -> Result<Self, FingerprintError> {
         let mut form = Form::default();
         value.serialize(&mut form).map_err(|refused| FingerprintError {

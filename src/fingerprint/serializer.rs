@@ -77,7 +77,7 @@ impl<'a> Serializer for &'a mut Form {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Refused> {
-        value.serialize(self)
+        self.wrapped(value)
     }
 
     fn serialize_unit(self) -> Result<(), Refused> {
@@ -98,7 +98,7 @@ impl<'a> Serializer for &'a mut Form {
         _name: &'static str,
         value: &T,
     ) -> Result<(), Refused> {
-        value.serialize(self)
+        self.wrapped(value)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(

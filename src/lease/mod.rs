@@ -26,6 +26,7 @@ mod waiters;
 
 pub(crate) use loss::Loss;
 pub use loss::LossCause;
+pub(crate) use marks::Storing;
 pub(crate) use place::{Place, PlaceName};
 pub(crate) use table::{Admitted, Mark, Queued, Refusal, Stamp, Table};
 pub(crate) use waiters::Waiting;

@@ -1,20 +1,20 @@
 //! Many claims at once: each for itself, or all or none.
 
 use super::caller::{Caller, on_this_thread};
-use super::claim::{Next, Step};
+use super::claim::Step;
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::marked::Marked;
 use super::outcome::Outcome;
 use super::request::{Request, Resolved};
-use super::take::{Landed, Write};
+use super::take::{Landed, Ready, Write};
 use super::{Inner, Store};
 use crate::backend::{Commit, Swap};
 use crate::clock::expired;
-use crate::error::{ClaimError, Fault};
+use crate::error::{ClaimError, Fault, StorageError};
 use crate::lease::{Queued, Waiting};
 use crate::protocol::{Holder, Purpose};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub enum AllClaimed {
 impl Store {
     /// Claims many keys, each for itself: one answer for each, in order. The stored claims among them go to the
     /// engine in one call and under one sync. Nothing is waited for: a key that is in flight is told so, also if
-    /// an earlier request of the same batch has it.
+    /// an earlier request of the same batch has it. All leases start when the batch is told.
     ///
     /// # Errors
     /// Each answer as that of [`claim`](Self::claim).
@@ -50,12 +50,16 @@ impl Store {
 
     /// Claims all keys or none. The places are taken in the order of the keys, so that two callers who ask for the
     /// same keys never wait for each other; while one is waited for, as long as the longest
-    /// [wait](Request::wait) of the requests, none is held.
+    /// [wait](Request::wait) of the requests, none is held. All leases start when all are granted.
     ///
     /// Claims that had been stored when one was refused are swapped back to exactly what was there.
     ///
+    /// Two requests for one key are one claim, so they must say the same but for how long they wait. With another
+    /// fingerprint the later one is told that it is mismatched, whatever is stored.
+    ///
     /// # Errors
-    /// [`ClaimError`] of the first key that failed. No error grants a key.
+    /// [`ClaimError`] of the first key that failed; [`ClaimError::InvalidRequest`] if two requests ask for one key on
+    /// different terms. No error grants a key.
     pub fn claim_all<R: Into<Request>>(
         &self,
         requests: impl IntoIterator<Item = R>,
@@ -68,6 +72,7 @@ impl Store {
 /// A request whose record is to be swapped in with the others.
 struct Planned<'a> {
     index: usize,
+    request: &'a Resolved,
     write: Write<'a>,
 }
 
@@ -77,111 +82,88 @@ impl Inner {
         caller: Caller,
         requests: Vec<Request>,
     ) -> Vec<Result<Outcome, ClaimError>> {
-        let resolved: Vec<_> =
-            requests.iter().map(|request| self.check(&request.clone().wait(Duration::ZERO))).collect();
-        let mut answers: Vec<Option<Result<Outcome, Fault>>> = Vec::with_capacity(resolved.len());
-        let mut planned = Vec::new();
-        for (index, request) in resolved.iter().enumerate() {
-            answers.push(match request {
-                Err(_) => None,
-                Ok(request) => match self.plan(request) {
+        let resolved: Vec<_> = requests.iter().map(|request| self.check(request)).collect();
+        let mut answers: Vec<Option<Result<Outcome, Fault>>> = resolved.iter().map(|_| None).collect();
+        let (mut ready, mut marks) = (Vec::new(), Vec::new());
+        let undecided = resolved.iter().enumerate();
+        let mut undecided: Vec<(usize, &Resolved, Step<'_>)> = undecided
+            .filter_map(|(index, request)| Some((index, request.as_ref().ok()?, Step::Again)))
+            .collect();
+        // Once, unless another gets in between: what follows from that is decided and written in a further round.
+        while !undecided.is_empty() {
+            let mut planned = Vec::new();
+            for (index, request, step) in std::mem::take(&mut undecided) {
+                let answer = match self.plan(request, step) {
                     Ok(Step::Write(write)) => {
-                        planned.push(Planned { index, write: *write });
-                        None
+                        planned.push(Planned { index, request, write: *write });
+                        continue;
                     }
-                    Ok(Step::Answer(outcome)) => Some(Ok(outcome)),
-                    Ok(Step::InFlight(holder, _)) => Some(Ok(self.told_in_flight(&holder))),
-                    Ok(Step::Again) => Some(self.alone(caller, request).await),
-                    Err(fault) => Some(Err(fault)),
-                },
-            });
+                    Ok(Step::Ready(done)) => {
+                        ready.push((index, request, *done));
+                        continue;
+                    }
+                    Ok(Step::Answer(outcome)) => Ok(outcome),
+                    Ok(Step::InFlight(holder, _)) => Ok(self.told_in_flight(&holder)),
+                    Ok(Step::Again) => {
+                        undecided.push((index, request, Step::Again));
+                        continue;
+                    }
+                    Err(fault) => Err(fault),
+                };
+                answers[index] = Some(answer);
+            }
+            let swaps = self.commit_all(&mut planned);
+            for (Planned { index, request, write }, swap) in planned.into_iter().zip(swaps) {
+                match swap.and_then(|swap| self.landed(request, write, swap)) {
+                    Ok(Landed::Swapped(done, marked)) => {
+                        marks.extend(marked);
+                        ready.push((index, request, done));
+                    }
+                    Ok(Landed::Refused(step)) => undecided.push((index, request, step)),
+                    Err(fault) => answers[index] = Some(Err(fault)),
+                }
+            }
         }
-        for (index, answer) in self.land(caller, &resolved, planned).await {
-            answers[index] = Some(answer);
+        let synced = match ready.iter().any(|(_, _, done)| done.is_stored()) {
+            false => Ok(()),
+            true => match Marked::all_returned(self, marks) {
+                Ok(ticket) => self.synced(caller, ticket).await,
+                Err(fault) => Err(fault),
+            },
+        };
+        // All at the end: every lease starts when the batch is told (rule 15).
+        for (index, request, done) in ready {
+            let may = if done.is_stored() { synced.clone() } else { self.check_writable() };
+            answers[index] = Some(may.and_then(|()| self.finish(request, done)));
         }
-        let told = answers.into_iter().zip(resolved).map(|(answer, request)| {
-            let request = request?;
+        let told = answers.into_iter().zip(&resolved).map(|(answer, request)| {
+            let request = request.as_ref().map_err(ClaimError::clone)?;
             let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
             answer.unwrap_or(Err(Fault::Closed)).map_err(failed)
         });
         told.collect()
     }
 
-    /// Goes as far as it can without writing; a record that moved under the look is looked at again.
-    fn plan<'a>(self: &'a Arc<Self>, request: &Resolved) -> Result<Step<'a>, Fault> {
-        loop {
-            match self.attempt(request, None)? {
-                Step::Again => {}
-                step => return Ok(step),
-            }
+    /// Goes on from `step` as far as it can without writing; a record that moved under the look is looked at again.
+    fn plan<'a>(self: &'a Arc<Self>, request: &Resolved, mut step: Step<'a>) -> Result<Step<'a>, Fault> {
+        while let Step::Again = step {
+            step = self.attempt(request, None)?;
         }
+        Ok(step)
     }
 
-    /// A claim by itself, which does not wait.
-    async fn alone(self: &Arc<Self>, caller: Caller, request: &Resolved) -> Result<Outcome, Fault> {
-        loop {
-            match self.next(request, None, self.clock.now())? {
-                Next::Tell(outcome) => return Ok(outcome),
-                Next::Again | Next::WaitUntil(_) => {}
-                Next::Sync(ticket, swapped) => {
-                    self.synced(caller, ticket).await?;
-                    return self.finish(request, swapped);
-                }
-            }
-        }
-    }
-
-    /// Swaps in what was planned, in one call to the engine, and tells it under one sync.
-    async fn land<'a>(
-        self: &'a Arc<Self>,
-        caller: Caller,
-        resolved: &[Result<Resolved, ClaimError>],
-        planned: Vec<Planned<'a>>,
-    ) -> Vec<(usize, Result<Outcome, Fault>)> {
-        let mut planned: Vec<_> = planned
-            .into_iter()
-            .filter_map(|planned| Some((resolved[planned.index].as_ref().ok()?, planned)))
-            .collect();
+    /// Swaps in what was planned, in one call to the engine.
+    fn commit_all(&self, planned: &mut [Planned<'_>]) -> Vec<Result<Result<Swap, StorageError>, Fault>> {
         if planned.is_empty() {
             return Vec::new();
         }
         let engine = match self.engine.get() {
             Ok(engine) => engine,
-            Err(fault) => {
-                return planned.iter().map(|(_, planned)| (planned.index, Err(fault.clone()))).collect();
-            }
+            Err(fault) => return planned.iter().map(|_| Err(fault.clone())).collect(),
         };
         let commits: Vec<Commit<'_>> =
-            planned.iter_mut().map(|(request, planned)| planned.write.commit(&request.key)).collect();
-        let swaps = engine.commit(&commits);
-        drop((commits, engine));
-        let (mut answers, mut marks, mut swapped) = (Vec::new(), Vec::new(), Vec::new());
-        for ((request, Planned { index, write }), swap) in planned.into_iter().zip(swaps) {
-            match self.landed(request, write, swap) {
-                Ok(Landed::Swapped(done, marked)) => {
-                    marks.extend(marked);
-                    swapped.push((index, request, done));
-                }
-                // Another got in between; the place went with the step, so it is decided anew.
-                Ok(Landed::Refused(step)) => {
-                    drop(step);
-                    answers.push((index, self.alone(caller, request).await));
-                }
-                Err(fault) => answers.push((index, Err(fault))),
-            }
-        }
-        if swapped.is_empty() {
-            return answers;
-        }
-        let synced = match Marked::all_returned(self, marks) {
-            Ok(ticket) => self.synced(caller, ticket).await,
-            Err(fault) => Err(fault),
-        };
-        for (index, request, done) in swapped {
-            let answer = synced.clone().and_then(|()| self.finish(request, done));
-            answers.push((index, answer));
-        }
-        answers
+            planned.iter_mut().map(|planned| planned.write.commit(&planned.request.key)).collect();
+        engine.commit(&commits).into_iter().map(Ok).collect()
     }
 
     pub(super) async fn claim_all(
@@ -191,10 +173,19 @@ impl Inner {
     ) -> Result<AllClaimed, ClaimError> {
         let resolved: Vec<Resolved> =
             requests.iter().map(|request| self.check(request)).collect::<Result<_, _>>()?;
-        let mut seen = BTreeSet::new();
-        let mut order: Vec<usize> =
-            (0..resolved.len()).filter(|index| seen.insert(resolved[*index].key.encoded())).collect();
-        order.sort_by_key(|index| resolved[*index].key.encoded());
+        let mut first = BTreeMap::new();
+        for (index, request) in resolved.iter().enumerate() {
+            let earlier = *first.entry(request.key.encoded()).or_insert(index);
+            if earlier == index {
+                continue;
+            }
+            let earlier: &Resolved = &resolved[earlier];
+            if request.fingerprint != earlier.fingerprint {
+                return Ok(AllClaimed::Refused { index, outcome: self.mismatched(&request.key) });
+            }
+            request.check_same(earlier)?;
+        }
+        let order: Vec<usize> = first.into_values().collect();
         let wait = resolved.iter().map(|request| request.wait).max().unwrap_or_default();
         let deadline = self.clock.now().after(wait);
         loop {
@@ -253,25 +244,24 @@ impl Inner {
         }
     }
 
-    /// Takes all places in order and, if none was refused, swaps all records in. On any failure what was swapped
-    /// in is swapped back to exactly what was there, before its place is given up (rule 24).
+    /// Takes all places in order and, if none was refused, swaps all records in and grants all keys. On any failure
+    /// what was swapped in is swapped back to exactly what was there, before its place is given up (rule 24).
     async fn all_once(
         self: &Arc<Self>,
         caller: Caller,
         resolved: &[Resolved],
         order: &[usize],
     ) -> Result<Vec<(usize, Claim)>, (usize, Refused)> {
-        let mut writes: Vec<(usize, Write<'_>)> = Vec::new();
-        let mut granted = Vec::new();
+        let (mut planned, mut ready) = (Vec::new(), Vec::new());
         for &index in order {
-            let refused = match self.plan(&resolved[index]) {
+            let request = &resolved[index];
+            let refused = match self.plan(request, Step::Again) {
                 Ok(Step::Write(write)) => {
-                    writes.push((index, *write));
+                    planned.push(Planned { index, request, write: *write });
                     continue;
                 }
-                // In memory, nothing was written: dropping it would cost nothing but an attempt that never was.
-                Ok(Step::Answer(Outcome::Granted(claim))) => {
-                    granted.push((index, claim));
+                Ok(Step::Ready(done)) => {
+                    ready.push((index, *done));
                     continue;
                 }
                 Ok(Step::Answer(outcome)) => Refused::Told(Box::new(outcome)),
@@ -282,13 +272,22 @@ impl Inner {
             return Err((index, refused));
         }
         // One that becomes interrupted is refused, so it is written alone, and the others are not.
-        if let Some(at) = writes.iter().position(|(_, write)| write.is_interruption()) {
-            let (index, write) = writes.swap_remove(at);
-            drop((writes, granted));
-            let told = self.interrupt(caller, &resolved[index], write).await;
+        if let Some(at) = planned.iter().position(|planned| planned.write.is_interruption()) {
+            let Planned { index, request, write } = planned.swap_remove(at);
+            drop((planned, ready));
+            let told = self.interrupt(caller, request, write).await;
             return Err((index, told.unwrap_or_else(Refused::Failed)));
         }
-        granted.extend(self.swap_all(caller, resolved, writes).await?);
+        ready.extend(self.swap_all(caller, planned).await?);
+        // All at the end: every lease starts when they are told (rule 15).
+        let mut granted = Vec::with_capacity(ready.len());
+        for (index, done) in ready {
+            match self.finish(&resolved[index], done) {
+                Ok(Outcome::Granted(claim)) => granted.push((index, claim)),
+                Ok(outcome) => return Err((index, Refused::Told(Box::new(outcome)))),
+                Err(fault) => return Err((index, Refused::Failed(fault))),
+            }
+        }
         Ok(granted)
     }
 
@@ -299,33 +298,28 @@ impl Inner {
         request: &Resolved,
         write: Write<'a>,
     ) -> Result<Refused, Fault> {
-        let (swapped, marked) = match self.write(request, write)? {
-            Landed::Swapped(swapped, marked) => (swapped, marked),
+        let (ready, marked) = match self.write(request, write)? {
+            Landed::Swapped(ready, marked) => (ready, marked),
             Landed::Refused(_) => return Ok(Refused::Again),
         };
         let ticket = Marked::all_returned(self, marked.into_iter().collect())?;
         self.synced(caller, ticket).await?;
-        Ok(Refused::Told(Box::new(self.finish(request, swapped)?)))
+        Ok(Refused::Told(Box::new(self.finish(request, ready)?)))
     }
 
-    /// Swaps all records in and grants them, or swaps those back that had landed.
-    async fn swap_all<'a>(
-        self: &'a Arc<Self>,
+    /// Swaps all records in and makes them durable, or swaps those back that had landed.
+    async fn swap_all(
+        self: &Arc<Self>,
         caller: Caller,
-        resolved: &[Resolved],
-        mut writes: Vec<(usize, Write<'a>)>,
-    ) -> Result<Vec<(usize, Claim)>, (usize, Refused)> {
-        let Some(first) = writes.first().map(|(index, _)| *index) else { return Ok(Vec::new()) };
-        let engine = self.engine.get().map_err(|fault| (first, Refused::Failed(fault)))?;
-        let commits: Vec<Commit<'_>> =
-            writes.iter_mut().map(|(index, write)| write.commit(&resolved[*index].key)).collect();
-        let swaps = engine.commit(&commits);
-        drop((commits, engine));
+        mut planned: Vec<Planned<'_>>,
+    ) -> Result<Vec<(usize, Ready)>, (usize, Refused)> {
+        let Some(first) = planned.first().map(|planned| planned.index) else { return Ok(Vec::new()) };
+        let swaps = self.commit_all(&mut planned);
         let (mut done, mut refused) = (Vec::new(), None);
-        for ((index, write), swap) in writes.into_iter().zip(swaps) {
+        for (Planned { index, request, write }, swap) in planned.into_iter().zip(swaps) {
             let undo = write.undo();
-            match self.landed(&resolved[index], write, swap) {
-                Ok(Landed::Swapped(swapped, _)) => done.push((index, undo, swapped)),
+            match swap.and_then(|swap| self.landed(request, write, swap)) {
+                Ok(Landed::Swapped(ready, _)) => done.push((index, request, undo, ready)),
                 Ok(Landed::Refused(_)) => refused = Some((index, Refused::Again)),
                 Err(fault) => refused = Some((index, Refused::Failed(fault))),
             }
@@ -337,28 +331,20 @@ impl Inner {
         if let Err(fault) = synced {
             refused = Some((first, Refused::Failed(fault)));
         }
-        if let Some(refused) = refused {
-            for (index, undo, mut swapped) in done {
-                // A record that cannot be taken back, or has moved on, stays; memory knows that it was never granted.
-                let (before, after) = undo;
-                let back = Commit::swap(resolved[index].key.encoded(), Some(&after), before.as_deref());
-                if let Ok(engine) = self.engine.get()
-                    && let Ok(Swap::Done) = commit_one(&*engine, &back)
-                {
-                    swapped.taken_back();
-                }
-            }
-            return Err(refused);
-        }
-        let mut granted = Vec::with_capacity(done.len());
-        for (index, _, swapped) in done {
-            match self.finish(&resolved[index], swapped) {
-                Ok(Outcome::Granted(claim)) => granted.push((index, claim)),
-                Ok(outcome) => return Err((index, Refused::Told(Box::new(outcome)))),
-                Err(fault) => return Err((index, Refused::Failed(fault))),
+        let Some(refused) = refused else {
+            return Ok(done.into_iter().map(|(index, _, _, ready)| (index, ready)).collect());
+        };
+        for (_, request, undo, mut ready) in done {
+            // A record that cannot be taken back, or has moved on, stays; memory knows that it was never granted.
+            let (before, after) = undo;
+            let back = Commit::swap(request.key.encoded(), Some(&after), before.as_deref());
+            if let Ok(engine) = self.engine.get()
+                && let Ok(Swap::Done) = commit_one(&*engine, &back)
+            {
+                ready.taken_back();
             }
         }
-        Ok(granted)
+        Err(refused)
     }
 }
 

@@ -5,7 +5,7 @@ use super::caller::Caller;
 use super::marked::Marked;
 use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
 use super::request::{Request, Resolved};
-use super::take::{Landed, Swapped, Write};
+use super::take::{Landed, Ready, Write};
 use crate::clock::{Moment, expired};
 use crate::commit::Ticket;
 use crate::error::{ClaimError, Fault};
@@ -13,7 +13,7 @@ use crate::key::Key;
 use crate::lease::Waiting;
 use crate::protocol::decide::{self, Admission, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
-use crate::record::{Durability, Record};
+use crate::record::{Durability, Record, State};
 use crate::sync::Working;
 use crate::token::Token;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use std::time::Duration;
 /// How one attempt at a claim ended.
 pub(super) enum Step<'a> {
     Answer(Outcome),
+    /// The place is taken, and nothing is to be written: [`finish`](Inner::finish) grants it.
+    Ready(Box<Ready>),
     InFlight(Holder, Option<Moment>),
     /// Something changed in between: decide anew from the top.
     Again,
@@ -36,7 +38,7 @@ pub(super) enum Next {
     /// Wait for the claimant's signal, until then at most.
     WaitUntil(Moment),
     /// Wait for the sync, then [`finish`](Inner::finish).
-    Sync(Ticket, Swapped),
+    Sync(Ticket, Ready),
 }
 
 impl Inner {
@@ -58,9 +60,9 @@ impl Inner {
                         self.pause(caller, waiting.signal(), until).await.map_err(failed)?;
                     }
                 }
-                Next::Sync(ticket, swapped) => {
+                Next::Sync(ticket, ready) => {
                     self.synced(caller, ticket).await.map_err(failed)?;
-                    return self.finish(&request, swapped).map_err(failed);
+                    return self.finish(&request, ready).map_err(failed);
                 }
             }
         }
@@ -90,15 +92,16 @@ impl Inner {
         let mut step = self.attempt(request, waiting)?;
         while let Step::Write(write) = step {
             step = match self.write(request, *write)? {
-                Landed::Swapped(swapped, marked) => {
+                Landed::Swapped(ready, marked) => {
                     let marks = marked.into_iter().collect();
-                    return Ok(Next::Sync(Marked::all_returned(self, marks)?, swapped));
+                    return Ok(Next::Sync(Marked::all_returned(self, marks)?, ready));
                 }
                 Landed::Refused(step) => step,
             };
         }
         Ok(match step {
             Step::Answer(outcome) => Next::Tell(outcome),
+            Step::Ready(ready) => Next::Tell(self.finish(request, *ready)?),
             Step::Again | Step::Write(_) => Next::Again,
             Step::InFlight(holder, look_again) => {
                 let now = self.clock.now();
@@ -128,7 +131,7 @@ impl Inner {
         let (admission, stamp) = looked.map_err(|_| Fault::Closed)?;
         match admission {
             Admission::Free { .. } => {}
-            Admission::Mismatched => return Ok(self.mismatched(key)),
+            Admission::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
             Admission::InFlight(_) if self.sync_abandoned(key)? => return Ok(Step::Again),
             Admission::InFlight(holder) if waiting.is_none() => {
                 self.is_unsynced(key)?;
@@ -153,7 +156,7 @@ impl Inner {
         record: Option<Record>,
     ) -> Result<Step<'static>, Fault> {
         match verdict {
-            Verdict::Mismatched => return Ok(self.mismatched(key)),
+            Verdict::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
             Verdict::Settled => {
                 if let Some(record) = record
                     && let Some(settled) = self.settled(record)?
@@ -174,11 +177,19 @@ impl Inner {
 
     /// What is told of a settled record. While poisoned, not what was stored without a sync by this opening.
     pub(super) fn settled(&self, record: Record) -> Result<Option<Settled>, Fault> {
-        let unsynced = record.terms.durability == Durability::Relaxed && record.token >= self.tokens.first();
-        if unsynced && let Some(poisoned) = self.commit.poisoned() {
+        if self.was_settled_relaxed(&record)
+            && let Some(poisoned) = self.commit.poisoned()
+        {
             return Err(poisoned.into());
         }
         Ok(Settled::from_record(record))
+    }
+
+    /// Whether the record was settled by this opening without a sync of its own.
+    pub(super) fn was_settled_relaxed(&self, record: &Record) -> bool {
+        matches!(record.state, State::Settled { .. })
+            && record.terms.durability == Durability::Relaxed
+            && record.token >= self.tokens.first()
     }
 
     pub(super) fn interrupted(&self, record: Record) -> Option<Outcome> {
@@ -187,9 +198,9 @@ impl Inner {
         Some(Outcome::Interrupted(interrupted))
     }
 
-    pub(super) fn mismatched(&self, key: &Key) -> Step<'static> {
+    pub(super) fn mismatched(&self, key: &Key) -> Outcome {
         self.counters.mismatched.add(1);
-        Step::Answer(Outcome::Mismatched(Mismatched { key: key.label() }))
+        Outcome::Mismatched(Mismatched { key: key.label() })
     }
 
     pub(super) fn ask<'a>(

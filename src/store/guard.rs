@@ -1,7 +1,7 @@
 //! The guard of a granted claim. How it ends is in `settle`.
 
 use super::Inner;
-use super::request::check_lease;
+use super::request::{check_hold, check_lease};
 use super::settle_error::current;
 use super::upkeep::{LossSignal, Renewal};
 use super::writes::Effects;
@@ -131,7 +131,7 @@ impl Claim {
     /// [`ExpiredLease`] as [`renew`](Self::renew); `max_hold` has the bounds of a lease.
     pub fn keep_alive(&self, max_hold: Duration) -> Result<(), ExpiredLease> {
         let key = self.key.label();
-        check_lease(max_hold).map_err(|source| ExpiredLease::Invalid { key, source })?;
+        check_hold(max_hold).map_err(|source| ExpiredLease::Invalid { key, source })?;
         self.store.check_process().map_err(|fault| ExpiredLease::Failed { key, fault })?;
         let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
         let until = self.since.after(max_hold);

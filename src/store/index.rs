@@ -17,11 +17,12 @@
 //! - The record under the entry's token is due, and nobody has the key: it is deleted by swap first. If the swap is
 //!   refused, the entry stays.
 //! - It ends later, or a claim has the key: another entry is put there first, with the same commit.
-//! - There is none, or another's, whoever has the key: nobody will store one under this token. A claim's commit is
-//!   under way, or may yet be swapped back, only while its place is being taken; a settle's is under way only while
-//!   its mark stands, which has its token, or none if it is by hand. All had returned before the look, so the read saw
-//!   them. A settle that begins after the look reads the clock after it, and so writes an entry that ends later than
-//!   this one, which is due.
+//! - There is none, or another's, whoever has the key, and since the look nobody took a place or put a mark in the
+//!   key's shard: nobody will store one under this token. A claim's commit is under way, or may yet be swapped back,
+//!   only while its place is being taken; a settle's is under way only while its mark stands, which has its token, or
+//!   none if it is by hand. All had returned before the look, so the read saw them. A claim that came between look and
+//!   read may have shown it a record that is swapped back; then the entry stays for the next sweep. A settle that begins
+//!   after the look reads the clock after it, and so writes an entry that ends later than this one, which is due.
 //! - It is interrupted: as before, for the settle that may come.
 //!
 //! So no record is left without an entry, and each entry goes away or moves on when its time has come, also while its
@@ -162,7 +163,10 @@ impl Inner {
         let Ok(record) = bytes.as_deref().map(Record::decode).transpose() else { return Ok(false) };
         // An entry that is not due may be that of a settle to come, if the record is still its token's.
         let moved_on = record.as_ref().is_none_or(|record| record.token != token);
-        Ok(moved_on && decide::sweep(record.as_ref(), token, self.wall(), None) == Sweeping::Stale)
+        // In this order: what was read may be swapped back to the entry's record, or have been.
+        let undisturbed = self.table.is_undisturbed(key.encoded(), looked.1).map_err(|_| Fault::Closed)?;
+        let stale = decide::sweep(record.as_ref(), token, self.wall(), None) == Sweeping::Stale;
+        Ok(moved_on && undisturbed && stale)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::key::{Key, KeyError};
 use crate::lease::{Stamp, Waiting};
 use crate::record::{self, Durability, Hidden};
 use crate::sync::Ordering;
-use crate::value;
+use crate::value::{self, DecodeError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -158,7 +158,7 @@ impl Kv {
     /// page at a time, of [`KvScan::PAGE`] values or [`KvScan::PAGE_BYTES`], and stops no writers.
     ///
     /// # Errors
-    /// [`KvError`] if the prefix is too long; the iterator gives one if storage fails or a value is damaged, and ends.
+    /// [`KvError`] if the prefix is too long; those of the iterator are told at [`KvScan`].
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<KvScan, KvError> {
         let invalid = |error| KvError::InvalidKey { doing: "scanning", error };
         let prefix = Key::value_prefix(&self.name, prefix.as_ref()).map_err(invalid)?;
@@ -179,7 +179,9 @@ impl Kv {
     ) -> Result<Option<T>, KvError> {
         let Some(bytes) = self.read(caller, key).await? else { return Ok(None) };
         let key = self.key("reading", key)?.label();
-        value::decode(&bytes).map(Some).map_err(|error| KvError::Undecodable { key, error })
+        let undecodable =
+            |error: DecodeError| KvError::Undecodable { key, error: error.of_bytes_from("Kv::get") };
+        value::decode(&bytes).map(Some).map_err(undecodable)
     }
 
     pub(super) async fn swap(

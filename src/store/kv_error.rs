@@ -1,8 +1,37 @@
 //! Why a plain value could not be read or written.
 
 use crate::error::{Damage, Fault};
-use crate::key::{KeyError, KeyLabel};
+use crate::key::{Key, KeyError, KeyLabel};
 use crate::value::{DecodeError, EncodeError};
+use std::fmt;
+
+/// The key of a plain value, in an error. Messages and `Debug` show its label alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ValueKey(Key);
+
+impl ValueKey {
+    pub(super) fn new(key: &Key) -> Self {
+        Self(key.clone())
+    }
+
+    /// The key as it was given, for [`Kv::get`](crate::Kv::get) and the others.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.0.name()
+    }
+}
+
+impl fmt::Debug for ValueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ValueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
 
 /// Reading or writing plain values failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -71,6 +100,18 @@ pub enum KvError {
         doing: &'static str,
         /// Stands for the key.
         key: KeyLabel,
+        /// What is wrong with it.
+        #[source]
+        damage: Damage,
+    },
+    /// The stored value that a [`KvScan`](crate::KvScan) came to is damaged. It is left as it is, and the scan goes on
+    /// behind it.
+    #[error(
+        "scanning {key}: the stored value is damaged: {damage}. Kv::put and Kv::delete replace it unread"
+    )]
+    Scanned {
+        /// The key.
+        key: ValueKey,
         /// What is wrong with it.
         #[source]
         damage: Damage,

@@ -2,8 +2,7 @@
 
 use super::Store;
 use super::caller::{Caller, on_this_thread};
-use super::kv::damaged;
-use super::kv_error::KvError;
+use super::kv_error::{KvError, ValueKey};
 use crate::error::Fault;
 use crate::key::Key;
 use crate::record;
@@ -14,11 +13,14 @@ use std::ops::ControlFlow;
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 /// The plain values of one name, one by one: key and value.
+///
+/// A value that is damaged gives [`KvError::Scanned`], which names its key, and the scan goes on behind it. If storage
+/// fails, it gives that error and ends.
 pub struct KvScan {
     store: Store,
     prefix: Vec<u8>,
     after: Option<Vec<u8>>,
-    /// What was read and not given yet; an error is the last of it.
+    /// What was read and not given yet.
     page: VecDeque<Result<Pair, KvError>>,
     done: bool,
 }
@@ -45,12 +47,9 @@ impl KvScan {
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         let last = found.last().map(|(key, _)| key.clone()).filter(|_| full);
-        for (key, stamp) in inner.table.all_marked(&self.prefix).map_err(|_| Fault::Closed)? {
-            let before = self.after.as_deref().is_some_and(|after| &*key <= after);
-            let beyond = last.as_deref().is_some_and(|last| &*key > last);
-            if !before && !beyond {
-                inner.until_synced(caller, &key, stamp).await?;
-            }
+        let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref());
+        for (key, stamp) in marked.map_err(|_| Fault::Closed)? {
+            inner.until_synced(caller, &key, stamp).await?;
         }
         inner.check_relaxed_values()?;
         // Not before all waits: a task that is dropped in one has turned no page.
@@ -61,9 +60,7 @@ impl KvScan {
             match record::decode_value(&bytes) {
                 Ok(value) => self.page.push_back(Ok((key.name().to_vec(), value))),
                 Err(damage) => {
-                    self.page.push_back(Err(damaged("scanning", &key)(damage)));
-                    self.done = true;
-                    break;
+                    self.page.push_back(Err(KvError::Scanned { key: ValueKey::new(&key), damage }));
                 }
             }
         }

@@ -1,4 +1,9 @@
 //! Walking over what is stored, page by page, without stopping claims.
+//!
+//! One rule for all that is told of many keys: the page is read first, and memory asked afterwards (rule 2). While a
+//! write of a key may be one that no finished sync covers, the key is *in doubt*. It is passed over then, whether its
+//! record is there or gone. After a failed sync it is an error (rule 7), and so is a marked key that the page does not
+//! show: its removal would be told.
 
 use super::outcome::{Interrupted, Settled};
 use super::read::failed;
@@ -8,25 +13,25 @@ use crate::clock::WallTime;
 use crate::error::{AdminError, Fault};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
+use crate::lease::Storing;
 use crate::protocol::decide;
 use crate::record::{Record, State};
 use crate::token::Token;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// What is told of a record that was read and may be told of; `None` to pass it over.
-type Tell<T> = fn(&Inner, &Key, Record) -> Result<Option<T>, Fault>;
+/// What is told of a key by its record, which is `None` while the key is in doubt; `None` to pass it over.
+type Tell<T> = fn(&Inner, &Key, Option<Record>) -> Option<T>;
 
 impl Store {
     /// The settled keys of `scope` whose name begins with `prefix`, in the order of their names, each as of some
-    /// time during the walk. Keys that are forgotten or not durable yet are passed over. Reads a page of
-    /// [`Listing::PAGE`] records at a time and stops no claims.
+    /// time during the walk. Keys that are forgotten are passed over, and those that are being written until that is
+    /// durable. Reads a page of [`Listing::PAGE`] records at a time and stops no claims.
     ///
     /// # Errors
-    /// [`AdminError`] if scope or prefix are too long; the iterator gives one if storage fails or a record is
-    /// damaged, and ends.
+    /// [`AdminError`] if scope or prefix are too long; those of the iterator are told at [`Listing`].
     pub fn scan(
         &self,
         scope: impl AsRef<[u8]>,
@@ -34,34 +39,36 @@ impl Store {
     ) -> Result<Listing<Settled>, AdminError> {
         let prefix = Key::encoded_prefix(scope.as_ref(), prefix.as_ref())
             .map_err(|error| AdminError::InvalidKey { doing: "scanning", error })?;
-        Ok(Listing::new(self, prefix, |inner, _, record| match inner.is_forgotten(&record) {
-            true => Ok(None),
-            false => inner.settled(record),
+        Ok(Listing::new(self, prefix, |inner, _, record| {
+            record.filter(|record| !inner.is_forgotten(record)).and_then(Settled::from_record)
         }))
     }
 
     /// The keys of all scopes whose claim is stored and not settled, live or not. Claims that are kept in memory
-    /// alone are not among them: see [`inspect`](Self::inspect) and [`stats`](Self::stats).
+    /// alone are not among them: see [`inspect`](Self::inspect) and [`stats`](Self::stats). Nor are those that are
+    /// being stored or settled, until that is durable.
     #[must_use]
     pub fn pending(&self) -> Listing<Pending> {
         Listing::new(self, Key::all_claims().to_vec(), |inner, key, record| {
-            let State::Pending { .. } = record.state else { return Ok(None) };
+            let record = record.filter(|record| matches!(record.state, State::Pending { .. }))?;
             let holder = inner.table.holder(key.encoded());
             let now = inner.clock.now();
             let holder = holder.filter(|holder| holder.token == Some(record.token));
-            Ok(Some(Pending {
+            Some(Pending {
                 token: record.token,
                 attempt: record.attempt,
                 claimed_at: record.claimed_at,
                 remaining: holder.and_then(|holder| holder.deadline).map(|deadline| deadline.since(now)),
-            }))
+            })
         })
     }
 
     /// The keys of all scopes that are interrupted, waiting for [`resolve`](Self::resolve).
     #[must_use]
     pub fn interrupted(&self) -> Listing<Interrupted> {
-        Listing::new(self, Key::all_claims().to_vec(), |_, _, record| Ok(Interrupted::from_record(record)))
+        Listing::new(self, Key::all_claims().to_vec(), |_, _, record| {
+            record.and_then(Interrupted::from_record)
+        })
     }
 
     /// Everything about one key: its record, and what memory knows.
@@ -100,14 +107,14 @@ impl Inner {
             _ => return Ok(memory(KeyState::Absent)),
         };
         decide::check_token(&record, self.tokens.ceiling())?;
+        if self.is_in_doubt(key, &record)? {
+            return Ok(memory(KeyState::Settling));
+        }
         let (state, settled_at) = match &record.state {
             State::Pending { .. } => (KeyState::Pending, None),
             State::Interrupted { .. } => (KeyState::Interrupted, None),
             State::Settled { at, .. } => (KeyState::Settled, Some(*at)),
         };
-        if state == KeyState::Settled {
-            self.settled(record.clone())?;
-        }
         Ok(Inspection {
             token: Some(record.token),
             attempt: record.attempt,
@@ -121,12 +128,16 @@ impl Inner {
 }
 
 /// Stored keys, one by one, with what there is to tell of each.
+///
+/// A record that is damaged gives [`AdminError::Listed`], which names its key, and the walk goes on behind it. So does,
+/// after a failed sync, each key of which it is not certain what is stored. If storage fails, the walk gives that error
+/// and ends.
 pub struct Listing<T> {
     store: Store,
     prefix: Vec<u8>,
     after: Option<Vec<u8>>,
     tell: Tell<T>,
-    /// What was read and not given yet; an error is the last of it.
+    /// What was read and not given yet.
     page: VecDeque<Result<(Key, T), AdminError>>,
     done: bool,
 }
@@ -143,23 +154,32 @@ impl<T> Listing<T> {
     /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
     fn turn_page(&mut self) -> Result<(), Fault> {
         let inner = &self.store.0;
-        let mut found = Vec::with_capacity(Self::PAGE);
+        let mut found = BTreeMap::new();
         inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
-            found.push((key.to_vec(), bytes.to_vec()));
+            found.insert(key.to_vec(), Some(bytes.to_vec()));
             if found.len() < Self::PAGE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         self.done = found.len() < Self::PAGE;
+        let last = found.last_key_value().map(|(key, _)| key.clone()).filter(|_| !self.done);
+        if inner.commit.poisoned().is_some() {
+            let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref());
+            for (key, _) in marked.map_err(|_| Fault::Closed)? {
+                found.entry(key.to_vec()).or_insert(None);
+            }
+        }
+        self.after = last;
         for (encoded, bytes) in found {
-            let key = Key::decode(&encoded);
-            self.after = Some(encoded);
-            let Some(key) = key else { continue };
-            match inner.listed(&key, &bytes, self.tell) {
+            let Some(key) = Key::decode(&encoded) else { continue };
+            match inner.listed(&key, bytes.as_deref(), self.tell) {
                 Ok(Some(told)) => self.page.push_back(Ok((key, told))),
                 Ok(None) => {}
                 Err(fault) => {
-                    self.page.push_back(Err(failed("listing", &key)(fault)));
-                    self.done = true;
-                    break;
+                    let goes_on = matches!(fault, Fault::Damaged(_) | Fault::Poisoned(_));
+                    self.page.push_back(Err(AdminError::Listed { key, fault }));
+                    if !goes_on {
+                        self.done = true;
+                        break;
+                    }
                 }
             }
         }
@@ -168,10 +188,38 @@ impl<T> Listing<T> {
 }
 
 impl Inner {
-    fn listed<T>(&self, key: &Key, bytes: &[u8], tell: Tell<T>) -> Result<Option<T>, Fault> {
+    fn listed<T>(&self, key: &Key, bytes: Option<&[u8]>, tell: Tell<T>) -> Result<Option<T>, Fault> {
+        let Some(bytes) = bytes else {
+            self.is_unsynced(key)?;
+            return Ok(None);
+        };
         let record = Record::decode(bytes)?;
         decide::check_token(&record, self.tokens.ceiling())?;
-        if self.is_unsynced(key)? { Ok(None) } else { tell(self, key, record) }
+        let in_doubt = self.is_in_doubt(key, &record)?;
+        Ok(tell(self, key, Some(record).filter(|_| !in_doubt)))
+    }
+
+    /// Whether `record`, which was read before, may be one that no finished sync covers; an error if none ever will.
+    pub(super) fn is_in_doubt(&self, key: &Key, record: &Record) -> Result<bool, Fault> {
+        if self.is_unsynced(key)? {
+            return Ok(true);
+        }
+        let storing = match record.state {
+            State::Pending { .. } => self.table.storing(key.encoded(), record.token),
+            State::Interrupted { .. } | State::Settled { .. } => Ok(None),
+        };
+        let storing = storing.map_err(|_| Fault::Closed)?;
+        let relaxed = self.was_settled_relaxed(record) && !self.is_forgotten(record);
+        if (storing.is_some() || relaxed)
+            && let Some(poisoned) = self.commit.poisoned()
+        {
+            return Err(poisoned.into());
+        }
+        Ok(match storing {
+            None => false,
+            Some(Storing::Now) => true,
+            Some(Storing::NeverGranted) => self.commit.owes_a_sync(),
+        })
     }
 }
 
@@ -245,7 +293,7 @@ pub enum KeyState {
     InMemory,
     /// Claimed, and the claim is stored; its holder may have ended.
     Pending,
-    /// Being settled or changed, and not durable yet.
+    /// Being stored, settled or changed, and not durable yet.
     Settling,
     /// Interrupted.
     Interrupted,

@@ -45,7 +45,7 @@ pub use copy::Repaired;
 pub use copy::{Copied, CopyError, Flaw, Part, Verified};
 pub use guard::{Claim, ExpiredLease};
 pub use kv::{Compared, Kv};
-pub use kv_error::KvError;
+pub use kv_error::{KvError, ValueKey};
 pub use kv_scan::KvScan;
 pub use list::{Inspection, KeyState, Listing, Pending};
 pub use lock::Lock;

@@ -150,6 +150,10 @@ impl Stored {
     /// Values carry no types. One that was stored as another type is usually told from this one, and not always: an
     /// `i64` has the bytes of a `u64`. Store one type in a scope, or a version in the value.
     ///
+    /// Do not ask for a list of items that take no bytes, such as `Vec<()>`: its length is all that there is of it, and
+    /// the bytes of another type can say 2^64. Nor for a type that contains itself, unless it was stored as that: it is
+    /// decoded as deep as the bytes say, on the stack.
+    ///
     /// # Errors
     /// [`DecodeError`] if the bytes are no `T`. Nothing is run again because of that.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {

@@ -8,7 +8,7 @@ use super::outcome::Settled;
 use super::request::IntoKey;
 use super::{Inner, Seen, Store};
 use crate::backend::{Commit, Swap};
-use crate::error::{AdminError, Fault};
+use crate::error::{AdminError, Damage, Fault};
 use crate::key::{Key, KeyError};
 use crate::lease::{Admitted, Place};
 use crate::protocol::Purpose;
@@ -44,6 +44,11 @@ impl Store {
     /// Removes a key like [`remove`](Self::remove), also from a live claim, which is fenced: its holder's loss
     /// signal is raised, and everything that it tries from then on is refused. Tells whether there was a record or
     /// a holder.
+    ///
+    /// A record that this build cannot decode is removed as well, by this call alone. What it said is lost: the result,
+    /// that the work was done or begun, and for what. The work can run again, as a first attempt, and its token is above
+    /// all that were granted before. Only a record whose token this store has not handed out stays. `claimdb repair` does
+    /// the same to a store that nobody has open, and keeps the bytes aside.
     ///
     /// # Errors
     /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get).
@@ -155,6 +160,11 @@ impl Resolution {
     }
 }
 
+/// The record that is to be changed, if there is one.
+type Found<'a> = Result<Option<&'a Record>, Damage>;
+/// What it is swapped for, which may be none; `None` to leave it as it is.
+type Change = Option<Option<Record>>;
+
 pub(super) fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> AdminError + use<> {
     let on = key.label().to_string();
     move |fault| AdminError::Failed { doing, on, fault }
@@ -172,11 +182,21 @@ impl Inner {
     }
 
     /// What a removal makes of a record, for [`change`](Self::change): none.
-    pub(super) fn removal(&self) -> impl Fn(Option<&Record>) -> Option<Option<Record>> + use<> {
+    pub(super) fn removal(&self) -> impl Fn(Found<'_>) -> Result<Change, Damage> + use<> {
         let wall = self.wall();
-        move |record| match decide::remove(record, wall) {
-            Removal::Swap => Some(None),
-            Removal::Absent => None,
+        move |record| match decide::remove(record?, wall) {
+            Removal::Swap => Ok(Some(None)),
+            Removal::Absent => Ok(None),
+        }
+    }
+
+    /// The same, and of what is no record. Its token was below the ceiling, and is below every one to come; but one above
+    /// the ceiling stays, since the key would be granted below it (rule 8).
+    fn forced_removal(&self) -> impl Fn(Found<'_>) -> Result<Change, Damage> + use<> {
+        let removal = self.removal();
+        move |record| match record {
+            Ok(_) | Err(Damage::TokenAboveCeiling { .. }) => removal(record),
+            Err(_) => Ok(Some(None)),
         }
     }
 
@@ -199,7 +219,7 @@ impl Inner {
         const DOING: &str = "removing by force";
         let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
         let live = self.table.holder(key.encoded()).is_some();
-        let removed = self.change(DOING, &key, Purpose::Force, self.removal());
+        let removed = self.change(DOING, &key, Purpose::Force, self.forced_removal());
         Ok(self.changed(caller, DOING, &key, removed?).await? || live)
     }
 
@@ -218,7 +238,7 @@ impl Inner {
         }
         let wall = self.wall();
         let resolved = self.change(DOING, &key, Purpose::Upkeep, |record| {
-            decide::resolve(record, token, resolution.0.clone(), wall)
+            Ok(decide::resolve(record?, token, resolution.0.clone(), wall))
         });
         self.changed(caller, DOING, &key, resolved?).await
     }
@@ -247,14 +267,14 @@ impl Inner {
         synced.map(|()| true).map_err(failed(doing, key))
     }
 
-    /// Swaps a record that no live claim has for what `next` says; `next` gives `None` to leave it as it is. Gives the
-    /// mark of the write, if there was one: it may be told once a sync has covered it.
+    /// Swaps a record that no live claim has for what `next` says. Gives the mark of the write, if there was one: it may
+    /// be told once a sync has covered it.
     pub(super) fn change<'a>(
         self: &'a Arc<Self>,
         doing: &'static str,
         key: &Key,
         purpose: Purpose,
-        next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
+        next: impl Fn(Found<'_>) -> Result<Change, Damage>,
     ) -> Result<Option<Marked<'a>>, AdminError> {
         // Before a place is taken, which ends the claim that had it.
         self.check_process().map_err(failed(doing, key))?;
@@ -276,18 +296,20 @@ impl Inner {
         &self,
         key: &Key,
         mut place: Place,
-        next: impl Fn(Option<&Record>) -> Option<Option<Record>>,
+        next: impl Fn(Found<'_>) -> Result<Change, Damage>,
     ) -> Result<Option<Marked<'_>>, Fault> {
         self.check_writable()?;
         let engine = self.engine.get()?;
         let mut seen = engine.read(key.encoded())?;
         let marked = loop {
-            let record = seen.as_deref().map(Record::decode).transpose()?;
-            if let Some(record) = &record {
-                decide::check_token(record, self.tokens.ceiling())?;
-            }
-            let Some(new) = next(record.as_ref()) else { return Ok(None) };
-            let hint = index::hint(key, record.as_ref(), new.as_ref());
+            let record = seen.as_deref().map(|bytes| {
+                let record = Record::decode(bytes)?;
+                decide::check_token(&record, self.tokens.ceiling()).map(|()| record)
+            });
+            let record = record.transpose();
+            let found = record.as_ref().map(Option::as_ref).map_err(Damage::clone);
+            let Some(new) = next(found)? else { return Ok(None) };
+            let hint = index::hint(key, record.ok().flatten().as_ref(), new.as_ref());
             let new = new.map(|record| record.encode());
             // The mark goes on before the swap (rule 1), and not before it is certain that there will be one.
             let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
@@ -318,7 +340,7 @@ impl Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Claims granted.
+    /// Claims granted. Locks are none.
     pub granted: u64,
     /// Of those, claims that took over from one that had ended without settling.
     pub reclaimed: u64,
@@ -353,7 +375,7 @@ pub struct Stats {
     pub poisoned: bool,
     /// Keys that memory knows anything of.
     pub entries: usize,
-    /// Claims whose lease has not run out.
+    /// Claims and [locks](Store::lock) whose lease has not run out.
     pub live_claims: usize,
     /// Settling writes that no finished sync covers yet.
     pub unsynced: usize,

@@ -129,6 +129,33 @@ pub(super) struct Resolved {
     pub(super) max_live: Option<usize>,
 }
 
+impl Resolved {
+    /// Whether this asks for its key on the same terms as `earlier`, a request for the same key in the same call.
+    pub(super) fn check_same(&self, earlier: &Self) -> Result<(), InvalidSetting> {
+        let (terms, before) = (&self.terms, &earlier.terms);
+        let differing = [
+            ("lease", terms.lease != before.lease, format!("{:?}", terms.lease)),
+            ("retention", terms.retention != before.retention, format!("{:?}", terms.retention)),
+            ("durability", terms.durability != before.durability, format!("{:?}", terms.durability)),
+            ("on_interrupt", terms.on_interrupt != before.on_interrupt, format!("{:?}", terms.on_interrupt)),
+            ("max_attempts", terms.max_attempts != before.max_attempts, shown(terms.max_attempts)),
+            ("max_live", self.max_live != earlier.max_live, shown(self.max_live)),
+        ];
+        match differing.into_iter().find(|(_, differs, _)| *differs) {
+            Some((setting, _, given)) => Err(InvalidSetting {
+                setting,
+                given,
+                allowed: "what an earlier request for the same key says",
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn shown(given: Option<impl ToString>) -> String {
+    given.map_or_else(|| "not set".to_owned(), |given| given.to_string())
+}
+
 /// Whether `terms` are within bounds and go together.
 pub(super) fn check_terms(terms: &Terms) -> Result<(), InvalidSetting> {
     check_lease(terms.lease)?;
@@ -152,6 +179,10 @@ pub(super) fn check_terms(terms: &Terms) -> Result<(), InvalidSetting> {
 
 pub(super) fn check_lease(lease: Duration) -> Result<(), InvalidSetting> {
     check_span("lease", lease, MAX_LEASE, "from 1 ms to 366 days")
+}
+
+pub(super) fn check_hold(max_hold: Duration) -> Result<(), InvalidSetting> {
+    check_span("max_hold", max_hold, MAX_LEASE, "from 1 ms to 366 days")
 }
 
 fn check_span(

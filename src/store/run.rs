@@ -104,8 +104,9 @@ impl Store {
     ///
     /// While `work` runs, claiming the same key of the same store on the same thread is refused at once with
     /// [`ClaimError::Nested`], however deep inside and through whichever clone, instead of waiting for what cannot
-    /// come before `work` returns. That holds for [`claim`](Store::claim), `run` and a
-    /// [`claim_async`](Store::claim_async) that is first polled there. It is not found when `work` blocks on another
+    /// come before `work` returns. That holds for every call that claims: [`claim`](Store::claim),
+    /// [`claim_many`](Store::claim_many), [`claim_all`](Store::claim_all), `run`, and their forms for tasks if they are
+    /// first polled there. It is not found when `work` blocks on another
     /// thread, or on a task elsewhere, that claims the key: that claim waits as every other, to the end of its own
     /// wait at most. A [`lock`](Store::lock) of the same name is another thing, and may be taken.
     ///

@@ -4,8 +4,8 @@ use super::caller::{Caller, on_this_thread};
 use super::list::Listing;
 use super::marked::Marked;
 use super::request::Request;
-use super::{Claim, Outcome, Run, RunError, Settled, Store};
-use crate::error::{AdminError, ClaimError};
+use super::{Claim, Inner, Outcome, Run, RunError, Settled, Store};
+use crate::error::{AdminError, ClaimError, Fault};
 use crate::key::{Key, KeyError, MAX_NAME};
 use crate::protocol::Purpose;
 use crate::record::{Durability, OnInterrupt, Record, State};
@@ -19,6 +19,9 @@ use std::time::Duration;
 ///
 /// It gives its claims their terms; what is not set is the store's. Nothing about it is stored: a scope is there
 /// while it has keys. Names of different scopes never meet, whatever bytes they are made of.
+///
+/// What it has no call for is the store's: [`Scope::request`] makes what [`Store::claim_many`] and [`Store::claim_all`]
+/// take, and [`Key::scoped`] what [`Store::remove`], [`Store::resolve`], [`Store::inspect`] and the others take.
 #[derive(Clone)]
 pub struct Scope {
     pub(super) store: Store,
@@ -45,7 +48,9 @@ pub struct ScopeCount {
     pub interrupted: u64,
     /// Settled and remembered.
     pub settled: u64,
-    /// Claims whose lease has not run out, those that are kept in memory alone included.
+    /// Records that cannot be read.
+    pub damaged: u64,
+    /// Claims whose lease has not run out, those that are kept in memory alone included. Locks are none.
     pub live: u64,
 }
 
@@ -72,34 +77,57 @@ impl Store {
         Ok(Scope { store: self.clone(), name, template })
     }
 
-    /// The names of all scopes that have stored keys, in the order of their encoding: by length, then bytewise.
-    /// Costs one look-up for each, and for each key that is forgotten and was not swept yet.
+    /// The names of all scopes that have stored keys, in the order of their encoding: by length, then bytewise. Keys
+    /// that are being stored, settled or removed do not count until that is durable. Costs one look-up for each, and
+    /// for each key that does not count or is forgotten and was not swept yet.
     ///
     /// # Errors
-    /// [`AdminError`] if storage failed.
+    /// [`AdminError`] if storage failed; after a failed sync, if it is not certain what is stored.
     pub fn scopes(&self) -> Result<Vec<Vec<u8>>, AdminError> {
         let whole =
             |fault| AdminError::Failed { doing: "listing scopes of", on: "the store".to_owned(), fault };
-        let engine = self.0.engine.get().map_err(whole)?;
+        self.0.scopes().map_err(whole)
+    }
+}
+
+impl Inner {
+    fn scopes(&self) -> Result<Vec<Vec<u8>>, Fault> {
+        let engine = self.engine.get()?;
         let (mut scopes, mut after): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
         loop {
             let mut found = None;
-            let scanned = engine.scan(&Key::all_claims(), after.as_deref(), &mut |key, bytes| {
+            engine.scan(&Key::all_claims(), after.as_deref(), &mut |key, bytes| {
                 // What cannot be read is there all the same.
-                if Record::decode(bytes).is_ok_and(|record| self.0.is_forgotten(&record)) {
+                let record = Record::decode(bytes).ok();
+                if record.as_ref().is_some_and(|record| self.is_forgotten(record)) {
                     return ControlFlow::Continue(());
                 }
-                found = Key::decode(key);
+                found = Key::decode(key).map(|key| (key, record));
                 ControlFlow::Break(())
-            });
-            scanned.map_err(|error| whole(error.into()))?;
-            let Some(key) = found else { return Ok(scopes) };
+            })?;
+            let Some((key, record)) = found else { break };
+            let in_doubt = match &record {
+                Some(record) => self.is_in_doubt(&key, record)?,
+                None => self.is_unsynced(&key)?,
+            };
+            if in_doubt {
+                after = Some(key.encoded().to_vec());
+                continue;
+            }
             // Past every name that the scope can have.
             let mut last = key.encoded_scope().to_vec();
             last.extend_from_slice(&[0xFF; MAX_NAME]);
             after = Some(last);
             scopes.push(key.scope().to_vec());
         }
+        // The removal of what is not there any more would be told as well.
+        if let Some(poisoned) = self.commit.poisoned() {
+            let marked = self.table.all_marked(&Key::all_claims(), None, None);
+            if !marked.map_err(|_| Fault::Closed)?.is_empty() {
+                return Err(poisoned.into());
+            }
+        }
+        Ok(scopes)
     }
 }
 
@@ -201,35 +229,39 @@ impl Scope {
         self.store.scan(&self.name, prefix)
     }
 
-    /// How many keys it has in each state. Walks over all of them.
+    /// How many keys it has in each state. Walks over all of them. A key that is being stored, settled or removed is
+    /// not counted as stored until that is durable.
     ///
     /// # Errors
-    /// [`AdminError`] if storage failed or a record is damaged.
+    /// [`AdminError`] if storage failed; after a failed sync, if it is not certain what is stored.
     pub fn count(&self) -> Result<ScopeCount, AdminError> {
         let prefix = self.prefix("counting")?;
         let live = self.store.0.table.live_keys(&prefix).len() as u64;
         let mut count = ScopeCount { live, ..ScopeCount::default() };
         let records = Listing::new(&self.store, prefix, |inner, _, record| {
-            Ok(Some((inner.is_forgotten(&record), record.state)))
+            record.filter(|record| !inner.is_forgotten(record)).map(|record| record.state)
         });
-        for record in records {
-            match record?.1 {
-                (true, _) => {}
-                (false, State::Pending { .. }) => count.pending += 1,
-                (false, State::Interrupted { .. }) => count.interrupted += 1,
-                (false, State::Settled { .. }) => count.settled += 1,
+        for listed in records {
+            match listed {
+                Ok((_, State::Pending { .. })) => count.pending += 1,
+                Ok((_, State::Interrupted { .. })) => count.interrupted += 1,
+                Ok((_, State::Settled { .. })) => count.settled += 1,
+                Err(AdminError::Listed { fault: Fault::Damaged(_), .. }) => count.damaged += 1,
+                Err(error) => return Err(error),
             }
         }
         Ok(count)
     }
 
     /// Removes all keys that are stored when it comes to them, and gives their number; what is forgotten is left to the
-    /// sweep. When this returns, that is durable. A key that is claimed while this runs may be removed or not; with [`LiveClaims::Refuse`] such a
-    /// claim is never fenced, and ends this with an error.
+    /// sweep. When this returns, that is durable. A key that is claimed while this runs may be removed or not; with
+    /// [`LiveClaims::Refuse`] such a claim is never fenced, and ends this with an error.
     ///
     /// # Errors
     /// [`AdminError::ScopeInUse`] if there were live claims that may not be fenced; nothing was removed then.
     /// [`AdminError::InFlight`] if a key was claimed or settled meanwhile; what was removed stays so.
+    /// [`AdminError::Listed`] with the first key whose record is damaged, once all others are removed; that record goes
+    /// by [`Store::remove_by_force`] alone.
     pub fn empty(&self, live: LiveClaims) -> Result<u64, AdminError> {
         on_this_thread(self.empty_as(Caller::Thread, live))
     }
@@ -245,7 +277,7 @@ impl Scope {
         if live == LiveClaims::Refuse && !in_memory.is_empty() {
             return Err(AdminError::ScopeInUse { doing: DOING, live: in_memory.len() });
         }
-        let stored = Listing::new(&self.store, prefix, |_, _, _| Ok(Some(())));
+        let stored = Listing::new(&self.store, prefix, |_, _, _| Some(()));
         let keys = in_memory.iter().filter_map(|key| Key::decode(key)).map(Ok);
         let keys = keys.chain(stored.map(|listed| listed.map(|(key, ())| key)));
         // A sync for so many at a time, so that a large scope does not fill memory with marks.
@@ -269,6 +301,9 @@ impl Scope {
                     if marks.len() == AT_A_TIME {
                         sync(std::mem::take(&mut marks)).await?;
                     }
+                }
+                Err(error @ AdminError::Listed { fault: Fault::Damaged(_), .. }) => {
+                    ended = ended.and(Err(error));
                 }
                 Err(error) => {
                     ended = Err(error);

@@ -18,8 +18,8 @@ use crate::backend::{Commit, Swap};
 use crate::clock::{Clock, Moment, WallTime, expired};
 use crate::commit::GroupCommit;
 use crate::error::{AdminError, Damage, Fault};
-use crate::key::IndexEntry;
-use crate::lease::{Mark, Table};
+use crate::key::{IndexEntry, Key};
+use crate::lease::{Mark, Stamp, Table};
 use crate::protocol::Purpose;
 use crate::protocol::decide::{self, Admission, Sweeping};
 use crate::record::Record;
@@ -45,7 +45,8 @@ const MARK_EVERY: Duration = Duration::from_secs(3600);
 pub struct Swept {
     /// Records deleted.
     pub deleted: usize,
-    /// Records that are to be looked at again, because they are in flight, damaged, or end later than was said.
+    /// Entries that are to be looked at again, because their record is in flight, damaged, or ends later than was said,
+    /// or because somebody came to a key of theirs while it was read.
     pub kept: usize,
     /// Entries of the index that stood for nothing, and are gone.
     pub dropped: usize,
@@ -251,6 +252,8 @@ impl Sweeper {
             return Ok(());
         };
         match decide::sweep(record.as_ref(), token, wall, busy_until) {
+            // What was read may be swapped back to the entry's record, or have been.
+            Sweeping::Stale if !self.is_undisturbed(&key, looked.1)? => swept.kept += 1,
             Sweeping::Stale => {
                 index::drop_entry(&*engine, stored, None)?;
                 swept.dropped += 1;
@@ -274,6 +277,10 @@ impl Sweeper {
             }
         }
         Ok(())
+    }
+
+    fn is_undisturbed(&self, key: &Key, stamp: Stamp) -> Result<bool, Fault> {
+        self.table.is_undisturbed(key.encoded(), stamp).map_err(|_| Fault::Closed)
     }
 
     fn decode(&self, bytes: Option<&[u8]>) -> Result<Option<Record>, Damage> {

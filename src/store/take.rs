@@ -34,18 +34,20 @@ pub(super) struct Write<'a> {
     interrupting: Option<Marked<'a>>,
 }
 
-/// What is told once it is durable. Dropping it gives the place up, and the record counts as never granted.
-pub(super) struct Swapped {
+/// What is to be told, once it is durable if it is stored. Dropping it gives the place up, and a record counts as never
+/// granted.
+pub(super) struct Ready {
     /// The place of the claim to be granted; `None` if the key became interrupted.
     place: Option<Place>,
     record: Record,
-    bytes: Vec<u8>,
+    /// As it is stored; `None` if the claim is kept in memory.
+    stored: Option<Vec<u8>>,
 }
 
 /// What became of a write.
 pub(super) enum Landed<'a> {
     /// It landed; told once a sync covers it, to which its mark goes.
-    Swapped(Swapped, Option<Marked<'a>>),
+    Swapped(Ready, Option<Marked<'a>>),
     /// Another record was there; this is what follows from that.
     Refused(Step<'a>),
 }
@@ -72,7 +74,12 @@ impl<'a> Write<'a> {
     }
 }
 
-impl Swapped {
+impl Ready {
+    /// Whether it is stored, and so to be told once it is durable.
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored.is_some()
+    }
+
     /// Tells that the record was swapped back: there is none of this claim any more.
     pub(super) fn taken_back(&mut self) {
         if let Some(place) = &mut self.place {
@@ -114,7 +121,7 @@ impl Inner {
                 }
                 Ok(Step::InFlight(holder, look_again))
             }
-            Admitted::Mismatched => Ok(self.mismatched(key)),
+            Admitted::Mismatched => Ok(Step::Answer(self.mismatched(key))),
             Admitted::Closed => Err(Fault::Closed),
         }
     }
@@ -150,7 +157,11 @@ impl Inner {
                 let token = self.draw_token()?;
                 let new = decide::grant(record.as_ref(), grant, token, &ask)?;
                 if !grant.durable {
-                    return self.granted(request, place, new, None).map(Step::Answer);
+                    return Ok(Step::Ready(Box::new(Ready {
+                        place: Some(place),
+                        record: new,
+                        stored: None,
+                    })));
                 }
                 (new, None)
             }
@@ -211,14 +222,14 @@ impl Inner {
         }
         let Write { place, record, bytes, interrupting, .. } = write;
         let place = interrupting.is_none().then_some(place);
-        Ok(Landed::Swapped(Swapped { place, record, bytes }, interrupting))
+        Ok(Landed::Swapped(Ready { place, record, stored: Some(bytes) }, interrupting))
     }
 
-    /// Tells what a finished sync has made durable.
-    pub(super) fn finish(self: &Arc<Self>, request: &Resolved, swapped: Swapped) -> Result<Outcome, Fault> {
-        let Swapped { place, record, bytes } = swapped;
+    /// Tells what is ready; what is stored, after the sync that has made it durable.
+    pub(super) fn finish(self: &Arc<Self>, request: &Resolved, ready: Ready) -> Result<Outcome, Fault> {
+        let Ready { place, record, stored } = ready;
         match place {
-            Some(place) => self.granted(request, place, record, Some(bytes)),
+            Some(place) => self.granted(request, place, record, stored),
             None => self.interrupted(record).ok_or(Fault::Closed),
         }
     }

@@ -9,7 +9,7 @@ use super::{Inner, Store};
 use crate::backend::Write;
 use crate::key::{Key, KeyError};
 use crate::record::{self, Kept};
-use crate::value::{self, MAX_VALUE_LIMIT};
+use crate::value::{self, EncodeError, MAX_VALUE_LIMIT};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,14 +25,15 @@ pub const MAX_WRITES_BYTES: usize = MAX_VALUE_LIMIT;
 /// [`Claim::complete_with`], or a [batch](Store::write) of their own.
 ///
 /// At most [`MAX_WRITES`] and [`MAX_WRITES_BYTES`], each value at most the store's value limit. Of several writes of
-/// one key the last counts. They are unconditional: none asks what is there. What is no key, is too large or too many
-/// is told by whoever is to write them.
+/// one key the last counts, and it is as if the others had not been. They are unconditional: none asks what is there.
+/// What is no key, cannot be encoded, is too large or too many is told by whoever is to write them.
 ///
 /// `values` is the name given to [`Store::kv`]; writes of several names may go together.
 #[derive(Clone, Default)]
 pub struct Writes {
-    writes: BTreeMap<Key, Option<Vec<u8>>>,
-    invalid: Option<KvError>,
+    writes: BTreeMap<Key, Result<Option<Vec<u8>>, EncodeError>>,
+    /// The first that is no key.
+    invalid: Option<KeyError>,
 }
 
 impl Writes {
@@ -45,30 +46,24 @@ impl Writes {
     /// And `value` under `key`.
     #[must_use]
     pub fn put(self, values: impl AsRef<[u8]>, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> Self {
-        self.and(values.as_ref(), key.as_ref(), Some(value.into()))
+        self.and(values.as_ref(), key.as_ref(), Ok(Some(value.into())))
     }
 
     /// And `value` under `key`, encoded with bincode as [`Kv::put_value`](super::Kv::put_value) does.
     #[must_use]
     pub fn put_value<T: Serialize + ?Sized>(
-        mut self,
+        self,
         values: impl AsRef<[u8]>,
         key: impl AsRef<[u8]>,
         value: &T,
     ) -> Self {
-        match value::encode(value) {
-            Ok(bytes) => self.put(values, key, bytes),
-            Err(error) => {
-                self.invalid.get_or_insert(KvError::NotEncodable { doing: "writing", error });
-                self
-            }
-        }
+        self.and(values.as_ref(), key.as_ref(), value::encode(value).map(Some))
     }
 
     /// And nothing under `key`.
     #[must_use]
     pub fn delete(self, values: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.and(values.as_ref(), key.as_ref(), None)
+        self.and(values.as_ref(), key.as_ref(), Ok(None))
     }
 
     /// How many there are, at most one for each key.
@@ -83,34 +78,32 @@ impl Writes {
         self.writes.is_empty()
     }
 
-    fn and(mut self, values: &[u8], key: &[u8], value: Option<Vec<u8>>) -> Self {
-        let key = Key::of_value(values, key);
-        match key {
+    fn and(mut self, values: &[u8], key: &[u8], value: Result<Option<Vec<u8>>, EncodeError>) -> Self {
+        match Key::of_value(values, key) {
             Ok(key) => drop(self.writes.insert(key, value)),
-            Err(error) => self.refuse(error),
+            Err(error) => drop(self.invalid.get_or_insert(error)),
         }
         self
     }
 
-    fn refuse(&mut self, error: KeyError) {
-        self.invalid.get_or_insert(KvError::InvalidKey { doing: "writing", error });
-    }
-
     /// The writes as an engine takes them, in the order of their keys, if each value has at most `limit` bytes.
     fn encode(self, limit: usize) -> Result<Effects, KvError> {
-        if let Some(invalid) = self.invalid {
-            return Err(invalid);
+        const DOING: &str = "writing";
+        if let Some(error) = self.invalid {
+            return Err(KvError::InvalidKey { doing: DOING, error });
         }
-        let length = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
-        for (key, value) in &self.writes {
-            check_size("writing", key, length(value), limit)?;
+        let (mut writes, mut bytes) = (Vec::with_capacity(self.writes.len()), 0);
+        for (key, value) in self.writes {
+            let value = value.map_err(|error| KvError::NotEncodable { doing: DOING, error })?;
+            let length = value.as_ref().map_or(0, Vec::len);
+            check_size(DOING, &key, length, limit)?;
+            bytes += key.encoded().len() + length;
+            writes.push((key, value));
         }
-        let (writes, bytes) = (self.writes.len(), self.writes.iter());
-        let bytes = bytes.map(|(key, value)| key.encoded().len() + length(value)).sum();
-        if writes > MAX_WRITES || bytes > MAX_WRITES_BYTES {
-            return Err(KvError::TooMany { writes, bytes });
+        if writes.len() > MAX_WRITES || bytes > MAX_WRITES_BYTES {
+            return Err(KvError::TooMany { writes: writes.len(), bytes });
         }
-        Ok(self.writes.iter().map(|(key, value)| encode(key, value.as_deref())).collect())
+        Ok(writes.iter().map(|(key, value)| encode(key, value.as_deref())).collect())
     }
 }
 

@@ -16,6 +16,7 @@ pub const IN_TIME: Duration = Duration::from_secs(20);
 /// Where in a call of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
+    Read,
     Commit,
     Committed,
     Sync,
@@ -102,7 +103,7 @@ impl std::fmt::Debug for HookedEngine {
 
 impl Engine for HookedEngine {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        self.inner.calls.fetch_add(1, Ordering::SeqCst);
+        self.call(At::Read);
         self.engine.read(key)
     }
 
