@@ -198,7 +198,11 @@ fn at_every_fault_a_backup_is_whole_or_refused_and_the_store_goes_on() {
             let told = catch_unwind(AssertUnwindSafe(|| store.backup_to(&target)));
             let calls = [&source, &target][side].disarm();
             let done = matches!(told, Ok(Ok(_)));
-            assert!(!done || calls.is_empty(), "a backup that failed was told of: {name}");
+            // Once all is synced, a copy that cannot be closed is one all the same.
+            assert!(
+                !done || calls.iter().all(|call| *call == "close"),
+                "a backup that failed was told of: {name}"
+            );
             target.crash();
             let empty = target.stored(&[]).is_empty();
             match Store::builder(target).clock(clock).lock_wait(Duration::ZERO).open() {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// A real sync limit for the tests in which a sync hangs; nothing depends on how long it is.
-const SHORT: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(300);
 /// What a bounded wait is given on a machine that is busy with something else.
 const IN_TIME: Duration = Duration::from_secs(20);
 

@@ -14,7 +14,7 @@ use faults::{Fault, Faulty, Syncs};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHORT: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(300);
 const IN_TIME: Duration = Duration::from_secs(20);
 
 fn until(what: &str, holds: impl Fn() -> bool) {

@@ -226,6 +226,10 @@ impl FaultyEngine {
 impl Drop for FaultyEngine {
     fn drop(&mut self) {
         let engine = self.engine.take();
+        if std::thread::panicking() {
+            // A second panic would end the process.
+            return;
+        }
         let _ = self.plan.around("close", || drop(engine));
     }
 }
