@@ -135,6 +135,38 @@ fn a_store_that_is_open_or_is_none_is_not_compacted() {
     assert_eq!(names(place.path()), ["store"]);
 }
 
+#[test]
+fn what_is_somebody_elses_is_not_touched() {
+    let place = tempfile::tempdir().unwrap();
+    let theirs = ["fresh/a", "replaced/b", "sled-notes", "reserve"];
+    for name in theirs {
+        fs::create_dir_all(place.path().join(name).parent().unwrap()).unwrap();
+        fs::write(place.path().join(name), name).unwrap();
+    }
+    let told = used(place.path());
+    let refused = Store::compact(place.path());
+    assert!(refused.is_err(), "a folder that is not claimdb's was written over");
+    told.is_there(&open(place.path()));
+    for name in &theirs[..3] {
+        let there = fs::read_to_string(place.path().join(name));
+        assert_eq!(there.ok().as_deref(), Some(*name), "nothing is ever wiped: {name} is gone");
+    }
+}
+
+#[test]
+fn closing_a_store_waits_for_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    // The wait for an engine that is not done has a bound of a second; the quickest of a few tells whether it ran out.
+    let quickest = (0..5).map(|_| {
+        let store = open(place.path());
+        let start = Instant::now();
+        store.close().unwrap();
+        start.elapsed()
+    });
+    let quickest = quickest.min().unwrap();
+    assert!(quickest < Duration::from_secs(1), "each close waits for what it holds itself: {quickest:?}");
+}
+
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -187,6 +219,7 @@ fn wherever_it_is_cut_the_next_opening_finds_the_one_or_the_other_and_clears_up(
             let at = place.path().join("cut");
             copy_folder(&folder, &at);
             fs::remove_file(at.join("clean")).unwrap();
+            fs::write(at.join("compacting"), "").unwrap();
             cut(&at);
             if by_compact {
                 Store::compact(&at).unwrap_or_else(|error| panic!("cut {when}: {error}"));

@@ -43,6 +43,12 @@ pub(super) struct Folder {
 }
 
 impl Folder {
+    /// Whether there is certainly no store in `path`. What cannot be looked at may be one.
+    pub(super) fn is_absent(path: &Path, files: Files) -> bool {
+        let certainly_not = |path: PathBuf| matches!(path.try_exists(), Ok(false));
+        certainly_not(path.join("format")) && certainly_not(path.join(files.engine).join(files.main))
+    }
+
     /// Creates the folder if it is not there, and takes its lock.
     pub(super) fn lock(path: &Path, files: Files) -> Result<Self, OpenError> {
         if path.as_os_str().is_empty() {

@@ -107,7 +107,7 @@ impl Backend for Redb {
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
-        if self.must_exist && !self.path.join("format").is_file() {
+        if self.must_exist && Folder::is_absent(&self.path, FILES) {
             return Err(OpenError::NoStore { place: self.place() });
         }
         let folder = Folder::lock(&self.path, FILES)?;

@@ -185,20 +185,24 @@ impl Barrier {
     }
 
     /// Waits until sled has let go of its own lock on the log. Its threads can hold the file for a moment after the
-    /// last handle was dropped, and the next opening would be refused. For a second at most: that opening waits
-    /// as well, and says so.
+    /// last handle was dropped, and the next opening would be refused.
     pub(super) fn wait_for_sleds_lock(&self) {
+        self.wait_until(|| flock(&self.log, FlockOperation::NonBlockingLockExclusive).is_ok());
+        // The lock goes with the file; should that fail, the next opening is refused and says so.
+        let _ = flock(&self.log, FlockOperation::Unlock);
+    }
+
+    /// Waits until sled is done, for a second at most: the next opening waits as well, and says so.
+    pub(super) fn wait_until(&self, done: impl Fn() -> bool) {
         const LOOK_AGAIN: Duration = Duration::from_millis(1);
         let deadline = self.clock.now().after(Duration::from_secs(1));
-        while flock(&self.log, FlockOperation::NonBlockingLockExclusive).is_err() {
+        while !done() {
             let now = self.clock.now();
             if expired(now, deadline) {
                 return;
             }
             self.clock.wait(&Arc::new(Signal::new()), now.after(LOOK_AGAIN));
         }
-        // The lock goes with the file; should that fail, the next opening is refused and says so.
-        let _ = flock(&self.log, FlockOperation::Unlock);
     }
 
     /// Tells that a sync failed, so that this opening never counts as closed cleanly.

@@ -8,11 +8,19 @@
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, flock};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Another descriptor of the file that sled has locked; `None` where there is no way to it.
 #[derive(Debug)]
-pub(super) struct SledsLock(Option<OwnedFd>);
+pub(super) struct SledsLock(Option<Found>);
+
+#[derive(Debug)]
+struct Found {
+    /// sled's own descriptor, by its entry in `/proc/self/fd`.
+    theirs: PathBuf,
+    ours: OwnedFd,
+    log: PathBuf,
+}
 
 impl SledsLock {
     /// Looks for it among this process's open files. `log` is the real path of the log that sled has open.
@@ -20,17 +28,24 @@ impl SledsLock {
         Self(find(log))
     }
 
+    /// Whether sled still has the file open, and so may still use it; `None` where nothing tells. The lock itself says
+    /// nothing: this descriptor holds it as well.
+    pub(super) fn sled_has_it(&self) -> Option<bool> {
+        let found = self.0.as_ref()?;
+        Some(std::fs::read_link(&found.theirs).is_ok_and(|path| path == found.log))
+    }
+
     /// Gives the lock back, whoever else has the file open. sled must be done with it.
     pub(super) fn give_back(&self) {
-        if let Some(file) = &self.0 {
+        if let Some(Found { ours, .. }) = &self.0 {
             // Should that fail, the next opening is refused and says so.
-            let _ = flock(file, FlockOperation::Unlock);
+            let _ = flock(ours, FlockOperation::Unlock);
         }
     }
 }
 
 #[cfg(target_os = "linux")]
-fn find(log: &Path) -> Option<OwnedFd> {
+fn find(log: &Path) -> Option<Found> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     let is_locked = |number: &str| {
         let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"));
@@ -42,10 +57,12 @@ fn find(log: &Path) -> Option<OwnedFd> {
         (leads_to_log && is_locked(&name)).then(|| name.parse().ok()).flatten()
     })?;
     let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-    pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()
+    let ours = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()?;
+    let theirs = PathBuf::from(format!("/proc/self/fd/{number}"));
+    Some(Found { theirs, ours, log: log.to_owned() })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn find(_: &Path) -> Option<OwnedFd> {
+fn find(_: &Path) -> Option<Found> {
     None
 }

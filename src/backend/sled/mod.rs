@@ -87,7 +87,7 @@ impl Backend for Sled {
 
 impl Sled {
     fn open_engine(&self) -> Result<SledEngine, OpenError> {
-        if self.must_exist && !self.path.join("format").is_file() {
+        if self.must_exist && Folder::is_absent(&self.path, FILES) {
             return Err(OpenError::NoStore { place: self.place() });
         }
         let folder = Folder::lock(&self.path, FILES)?;
@@ -117,17 +117,18 @@ impl Sled {
         made.map_err(failed("making sled's folder in"))?;
         let kept = log::keep_segment(&folder).map_err(failed("reading sled's log in"))?;
         let (db, config) = match self.open_sled(&folder) {
-            Err(OpenError::Damaged { place, reason }) => {
+            Err(error) => {
                 if let Some(kept) = kept {
                     kept.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
                 }
+                let OpenError::Damaged { place, reason } = error else { return Err(error) };
                 let aside = log::put_bad_snapshots_aside(&folder);
                 match aside.map_err(failed("putting sled's snapshots aside in"))? {
                     Some(aside) => self.open_from_log(&folder, aside)?,
                     None => return Err(OpenError::Damaged { place, reason }),
                 }
             }
-            opened => opened?,
+            Ok(opened) => opened,
         };
         let place = folder.name();
         // The token ceiling at least has been there since before the folder was marked.
@@ -349,7 +350,10 @@ impl Drop for SledEngine {
         }
         // sled unwraps a last sync of its own here.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(db))).is_ok();
-        self.barrier.wait_for_sleds_lock();
+        match self.lock.sled_has_it() {
+            Some(_) => self.barrier.wait_until(|| self.lock.sled_has_it() != Some(true)),
+            None => self.barrier.wait_for_sleds_lock(),
+        }
         self.lock.give_back();
         // Without its tail's checksum a store does not count as closed cleanly.
         if dropped && self.barrier.close().is_ok() && log::write_tail(&self.folder).is_ok() {

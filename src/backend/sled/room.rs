@@ -45,6 +45,9 @@ struct State {
 
 /// Gives the room back that an opening needs. Before sled is opened.
 pub(super) fn release(folder: &Folder) -> io::Result<()> {
+    if !folder.existed() {
+        return Ok(());
+    }
     match fs::remove_file(folder.path().join("reserve")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
