@@ -54,12 +54,12 @@ pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Rec
 #[cfg(feature = "sled")]
 pub use store::Repaired;
 pub use store::{
-    About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, Compared, Copied, CopyError,
+    About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, Compared, Copied, CopyError, Ending,
     ExpiredLease, Flaw, InFlight, Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Kv, KvError,
     KvScan, Listing, LiveClaims, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT,
     MAX_WRITES, MAX_WRITES_BYTES, Mismatched, Omitted, Outcome, Part, Pending, Rebuilt, Refused, Request,
     Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, Settled, Stats, Store,
-    StoreFuture, Stored, Swept, ValueKey, Verified, Writes,
+    StoreFuture, Stored, Swept, ValueKey, Verified, Worked, Writes,
 };
 #[cfg(loom)]
 pub use sync::Break;

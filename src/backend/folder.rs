@@ -199,11 +199,13 @@ impl Folder {
     }
 
     /// Whether the last opening ended well.
+    #[cfg(feature = "sled")]
     pub(super) fn was_closed_cleanly(&self) -> bool {
         self.clean_close().is_some()
     }
 
     /// Forgets that it was, since that is about to change.
+    #[cfg(feature = "sled")]
     pub(super) fn not_closed_cleanly(&self) -> io::Result<()> {
         match fs::remove_file(self.path.join("clean")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

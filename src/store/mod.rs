@@ -11,6 +11,7 @@ mod caller;
 mod checkpoint;
 mod claim;
 mod copy;
+mod ending;
 mod engine;
 mod guard;
 mod index;
@@ -43,6 +44,7 @@ pub use checkpoint::CheckpointError;
 #[cfg(feature = "sled")]
 pub use copy::Repaired;
 pub use copy::{Copied, CopyError, Flaw, Part, Verified};
+pub use ending::{Ending, Worked};
 pub use guard::{Claim, ExpiredLease};
 pub use kv::{Compared, Kv};
 pub use kv_error::{KvError, ValueKey};

@@ -1,19 +1,22 @@
 //! The whole dance in one call.
 
 use super::caller::{Caller, on_this_thread};
+use super::ending::{Ending, Worked};
 use super::guard::Claim;
 use super::outcome::{InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
-use super::settle::Act;
-use super::settle_error::{RetryCause, SettleError};
+use super::settle_error::SettleError;
 use super::{Request, Store};
 use crate::error::ClaimError;
-use crate::record::{Kept, Omission};
+#[cfg(doc)]
+use crate::record::Omission;
 use crate::sync::Working;
 use crate::value::DecodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
+use std::task::Poll;
 
 /// A result, and whether it is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +60,15 @@ pub enum RunError<T, E> {
         /// Why it is not stored.
         source: SettleError,
     },
+    /// The work ran and did not return a result, and how it was to end by the rule of
+    /// [`run_by`](Store::run_by) could not be stored. `source` says whether the claim was lost or can be settled again.
+    #[error("the work ran and failed: {error}; that was not stored: {source}")]
+    FailureUnsettled {
+        /// What the work returned.
+        error: E,
+        /// Why it is not stored.
+        source: SettleError,
+    },
     /// The key could not be claimed; nothing ran.
     #[error(transparent)]
     Store(ClaimError),
@@ -91,7 +103,7 @@ impl Store {
     ///
     /// `Ok` completes the key; a result that is too large or cannot be encoded is stored as
     /// [omitted](Omission), so that the work does not run again, and given back all the same. `Err` releases the
-    /// key. A panic drops the claim, and goes on.
+    /// key. A panic drops the claim, and goes on. Another rule: [`run_by`](Store::run_by).
     ///
     /// ```
     /// use claimdb::{Run, Store, backend::Mem};
@@ -120,13 +132,47 @@ impl Store {
     where
         T: Serialize + DeserializeOwned,
     {
-        on_this_thread(self.run_as(Caller::Thread, request.into(), async |claim: &Claim| work(claim)))
+        self.run_by(request, |worked| worked.default_ending(), work)
+    }
+
+    /// [`run`](Store::run) by a rule of one's own: `rule` is asked how the claim is to end when the work has returned or
+    /// panicked, before anything is stored. A panic of the rule drops the claim.
+    ///
+    /// ```
+    /// use claimdb::{Ending, Refused, RunError, Store, Worked, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// // A card that was declined stays declined; whatever else went wrong may be tried again.
+    /// let rule = |worked: Worked<'_, u64, String>| match worked {
+    ///     Worked::Failed(error) if error == "declined" => Ending::fail(error).unwrap_or(Ending::Omit),
+    ///     other => other.default_ending(),
+    /// };
+    /// let declined = store.run_by("order-42", rule, |_| Err("declined".to_owned()));
+    /// assert!(matches!(declined, Err(RunError::Work(_))));
+    /// let again = store.run_by("order-42", rule, |_| Ok(7));
+    /// assert!(matches!(again, Err(RunError::Refused(Refused::Failed(_)))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Store::run). If the rule says how work that failed is to end, and that could not be stored,
+    /// [`RunError::FailureUnsettled`]; a release that could not be stored is a claim that was dropped.
+    pub fn run_by<T, E>(
+        &self,
+        request: impl Into<Request>,
+        rule: impl FnOnce(Worked<'_, T, E>) -> Ending,
+        work: impl FnOnce(&Claim) -> Result<T, E>,
+    ) -> Result<Run<T>, RunError<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        on_this_thread(self.run_as(Caller::Thread, request.into(), rule, async |claim: &Claim| work(claim)))
     }
 
     pub(super) async fn run_as<T, E>(
         &self,
         caller: Caller,
         request: Request,
+        rule: impl FnOnce(Worked<'_, T, E>) -> Ending,
         work: impl AsyncFnOnce(&Claim) -> Result<T, E>,
     ) -> Result<Run<T>, RunError<T, E>>
     where
@@ -147,46 +193,42 @@ impl Store {
             Outcome::Mismatched(mismatched) => return refuse(Refused::Mismatched(mismatched)),
             Outcome::Interrupted(case) => return refuse(Refused::Interrupted(case)),
         };
-        let worked = {
+        let ended = {
             let (store, key) = (self.0.identity(), claim.key.encoded());
             let mut work = pin!(work(&claim));
             // For each poll anew: a task may go on on another thread, and others run on this one in between.
             poll_fn(|context| {
-                let _working = Working::on(store, key);
-                work.as_mut().poll(context)
+                let polled = catch_unwind(AssertUnwindSafe(|| {
+                    let _working = Working::on(store, key);
+                    work.as_mut().poll(context)
+                }));
+                match polled {
+                    Ok(polled) => polled.map(Ok),
+                    Err(panic) => Poll::Ready(Err(panic)),
+                }
             })
             .await
         };
-        match worked {
-            Ok(value) => match settle(caller, claim, &value).await {
-                Ok(()) => Ok(Run::Fresh(value)),
-                Err(source) => Err(RunError::Unsettled { value, source }),
-            },
-            Err(error) => {
-                // If releasing fails, dropping the claim frees the key as well, as the next attempt.
-                let _ = claim.settle(caller, Ok(Act::Release)).await;
-                Err(RunError::Work(error))
+        let (ending, value) = match &ended {
+            Ok(Ok(value)) => (rule(Worked::Returned(value)), Some(value)),
+            Ok(Err(error)) => (rule(Worked::Failed(error)), None),
+            Err(_) => (rule(Worked::Panicked), None),
+        };
+        // A release that fails drops the claim, which frees the key as well, as the next attempt.
+        let may_fail = ending == Ending::Release;
+        let settled = match self.0.act_of(ending, value) {
+            Some(act) => claim.settle(caller, act).await,
+            None => {
+                drop(claim);
+                Ok(())
             }
+        };
+        match (ended, settled) {
+            (Ok(Ok(value)), Ok(())) => Ok(Run::Fresh(value)),
+            (Ok(Ok(value)), Err(source)) => Err(RunError::Unsettled { value, source }),
+            (Ok(Err(error)), Err(source)) if !may_fail => Err(RunError::FailureUnsettled { error, source }),
+            (Ok(Err(error)), _) => Err(RunError::Work(error)),
+            (Err(panic), _) => resume_unwind(panic),
         }
     }
-}
-
-async fn settle<T: Serialize>(caller: Caller, claim: Claim, value: &T) -> Result<(), SettleError> {
-    let act = claim.store.completion(value);
-    let error = match claim.settle(caller, act).await {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
-    };
-    match error {
-        SettleError::Retry(retry) => match retry.cause {
-            RetryCause::TooLarge { .. } => omit(caller, retry.claim, Omission::TooLarge).await,
-            RetryCause::NotEncodable(_) => omit(caller, retry.claim, Omission::NotEncodable).await,
-            _ => Err(SettleError::Retry(retry)),
-        },
-        error => Err(error),
-    }
-}
-
-async fn omit(caller: Caller, claim: Claim, reason: Omission) -> Result<(), SettleError> {
-    claim.settle(caller, Ok(Act::Settle(Kept::Omitted(reason)))).await
 }

@@ -9,8 +9,8 @@ use crate::store::caller::Caller;
 use crate::store::settle::{Act, completions};
 use crate::store::settle_error::RetryCause;
 use crate::store::{
-    AllClaimed, CheckpointError, Claim, IntoKey, LiveClaims, Lock, Outcome, Request, Resolution, Run,
-    RunError, Scope, SettleError, Store, Writes,
+    AllClaimed, CheckpointError, Claim, Ending, IntoKey, LiveClaims, Lock, Outcome, Request, Resolution, Run,
+    RunError, Scope, SettleError, Store, Worked, Writes,
 };
 #[cfg(feature = "tower")]
 use crate::sync::Signal;
@@ -120,7 +120,23 @@ impl Store {
     where
         T: Serialize + DeserializeOwned,
     {
-        self.run_as(Caller::Task, request.into(), work).await
+        self.run_by_async(request, |worked| worked.default_ending(), work).await
+    }
+
+    /// [`run_by`](Store::run_by) for tasks, as [`run_async`](Store::run_async).
+    ///
+    /// # Errors
+    /// As [`run_by`](Store::run_by).
+    pub async fn run_by_async<T, E>(
+        &self,
+        request: impl Into<Request>,
+        rule: impl FnOnce(Worked<'_, T, E>) -> Ending,
+        work: impl AsyncFnOnce(&Claim) -> Result<T, E>,
+    ) -> Result<Run<T>, RunError<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        self.run_as(Caller::Task, request.into(), rule, work).await
     }
 
     /// [`lock`](Store::lock) for tasks; as [`claim_async`](Store::claim_async).
@@ -199,7 +215,7 @@ impl Scope {
     where
         T: Serialize + DeserializeOwned,
     {
-        self.store.run_as(Caller::Task, self.request(name), work).await
+        self.store.run_async(self.request(name), work).await
     }
 
     /// [`empty`](Scope::empty) for tasks. Keys are removed in the polls, a thousand or so between two waits; once the
