@@ -2,10 +2,15 @@
 #![cfg(all(not(loom), feature = "sled"))] // real files
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
 
+#[path = "support/faults.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod faults;
+
 use claimdb::backend::{Backend as _, Commit, Sled, Swap};
 use claimdb::{
     CopyError, Damage, Durability, Flaw, OpenError, Outcome, Part, Request, Store, Token, Verified,
 };
+use faults::{Fault, Faulty};
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
@@ -224,6 +229,23 @@ fn aside(path: &Path) -> Vec<(String, Vec<u8>, Vec<u8>)> {
         found
     };
     lines.map(line).collect()
+}
+
+#[test]
+fn what_the_engine_cannot_read_is_a_flaw() {
+    let faulty = Faulty::new();
+    let store = Store::builder(faulty.clone()).open().unwrap();
+    for n in 0..300 {
+        store.kv("values").put(format!("v-{n:03}"), "1").unwrap();
+    }
+    store.close().unwrap();
+    // Opening, the ceiling, the first page: then the second page fails.
+    faulty.arm(3, 1, Fault::FailBefore);
+    let mut flaws = Vec::new();
+    let verified = Store::builder(faulty.clone()).verify(&mut |flaw| flaws.push(flaw.clone())).unwrap();
+    assert_eq!(faulty.disarm(), ["scan"]);
+    assert!(matches!(flaws.as_slice(), [Flaw::NotRead { .. }]), "P9 fail closed: {flaws:?}");
+    assert!(!verified.is_sound() && verified.values < 300, "P9 fail closed: told as sound: {verified:?}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! `claimdb verify`: everything that is stored, looked at.
 
 use crate::counts::write_line;
+use crate::engine::Engine;
 use crate::failure::Failure;
-use claimdb::{Flaw, Store, backend::Sled};
+use claimdb::{Flaw, Store};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -36,7 +37,7 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut written = Ok(());
-    let verified = Store::builder(Sled::existing(&args.store)).verify(&mut |flaw| {
+    let verified = Store::builder(Engine::of(&args.store).existing(&args.store)).verify(&mut |flaw| {
         if written.is_ok() {
             written = write_line(if args.json { json_of(flaw) } else { flaw.to_string() });
         }
@@ -78,6 +79,7 @@ fn json_of(flaw: &Flaw) -> String {
         Flaw::NotIndexed { key } => ("not_indexed", Some("record".to_owned()), Some(key.to_string())),
         Flaw::NoCeiling => ("no_ceiling", None, None),
         Flaw::UnfinishedCopy => ("unfinished_copy", None, None),
+        Flaw::NotRead { .. } => ("not_read", None, None),
         _ => ("other", None, None),
     };
     json!({ "flaw": name, "part": part, "key": key, "message": flaw.to_string() }).to_string()

@@ -40,6 +40,12 @@ pub enum Flaw {
     /// It is a copy that was cut off. It cannot be opened.
     #[error("own: this is a copy that was not finished; delete it and make it again")]
     UnfinishedCopy,
+    /// The engine could not read on. What lies behind was not looked at.
+    #[error("engine: reading on failed, so what lies behind was not looked at: {reason}")]
+    NotRead {
+        /// What the engine said.
+        reason: String,
+    },
 }
 
 /// What was looked at.
@@ -75,7 +81,7 @@ impl Builder {
     /// Reads everything that is stored; holds a page of it in memory, and about 50 bytes for each record.
     ///
     /// # Errors
-    /// [`CopyError`] if it cannot be opened or read.
+    /// [`CopyError`] if it cannot be opened. Once it is open, what cannot be read is a flaw.
     pub fn verify(&self, tell: &mut dyn FnMut(&Flaw)) -> Result<Verified, CopyError> {
         let engine = self.open_backend()?;
         let mut verifying = Verifying {
@@ -84,16 +90,25 @@ impl Builder {
             records: HashMap::new(),
             tell,
         };
-        verifying.ceiling(&*engine)?;
         // Records lie before entries, so each entry finds its record known.
-        walk(
-            |after| Ok(page(&*engine, after)?),
-            |pairs| {
-                pairs.iter().for_each(|pair| verifying.look_at(pair));
-                Ok(())
-            },
-        )?;
-        Ok(verifying.end())
+        let walked = verifying.ceiling(&*engine).and_then(|()| {
+            walk(
+                |after| Ok(page(&*engine, after)?),
+                |pairs| {
+                    pairs.iter().for_each(|pair| verifying.look_at(pair));
+                    Ok(())
+                },
+            )
+        });
+        match walked {
+            Ok(()) => Ok(verifying.end()),
+            Err(CopyError::Storage(error)) => {
+                // Which records want for an entry is not known: entries come last.
+                verifying.flaw(&Flaw::NotRead { reason: error.to_string() });
+                Ok(verifying.verified)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
