@@ -318,7 +318,7 @@ pub enum OpenError {
         mode: u32,
     },
     /// The engine or the file system refused.
-    #[error("opening the store {place}: {source}")]
+    #[error("opening the store {place}: {source}; mend the cause, then open it again")]
     Storage {
         /// The store's folder or engine.
         place: String,
