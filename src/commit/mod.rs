@@ -212,9 +212,12 @@ impl<M: Send + 'static> GroupCommit<M> {
     /// Where callers sync, a ticket that covers writes for which nobody waits any more: whoever finds one of their
     /// marks has to sync them, or the marks would stand for ever (rule 3). A thread needs no help.
     pub(crate) fn abandoned(&self) -> Option<Ticket> {
+        if self.sync_by == SyncBy::Thread {
+            return None;
+        }
         let state = self.state.lock();
         let stand = state.issued > state.synced && state.running_since.is_none() && state.waiting.is_empty();
-        let may = self.sync_by == SyncBy::Caller && state.poisoned.is_none() && !state.closed;
+        let may = state.poisoned.is_none() && !state.closed;
         (stand && may).then_some(Ticket(state.issued))
     }
 

@@ -266,10 +266,10 @@ impl Inner {
     /// Syncs a write on the key that nobody else will sync: where callers sync, its writer may be gone. Tells whether
     /// there was one.
     fn sync_abandoned(&self, key: &Key) -> Result<bool, Fault> {
+        let Some(ticket) = self.commit.abandoned() else { return Ok(false) };
         if !self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)? {
             return Ok(false);
         }
-        let Some(ticket) = self.commit.abandoned() else { return Ok(false) };
         self.commit.wait(ticket, self.limit()).map(|()| true)
     }
 
