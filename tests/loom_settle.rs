@@ -154,7 +154,7 @@ mod models {
 
     #[test]
     fn told_to_a_second_claimant() {
-        model("told_to_a_second_claimant", Some(4), || {
+        model("told_to_a_second_claimant", Some(6), || {
             told_survives(Durability::Full, false, SyncBy::Caller, false);
         });
     }
@@ -171,7 +171,7 @@ mod models {
 
     #[test]
     fn told_to_a_reader() {
-        model("told_to_a_reader", Some(5), || {
+        model("told_to_a_reader", Some(7), || {
             told_survives(Durability::Result, false, SyncBy::Caller, true);
         });
     }
