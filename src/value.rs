@@ -3,8 +3,9 @@
 //! serde through bincode 2 with fixed-width integers. Decoding must use up all bytes: a value that decodes with bytes
 //! left over was written as another type.
 //!
-//! Decoding is bounded by the bytes: no more is read than there is, and nothing is reserved for more. bincode counts bytes
-//! and nothing else, so two things are not bounded. The items of a list that have none, as those of `Vec<()>`, are as many
+//! Decoding is bounded by the bytes: no more is read than there is, and for a text or a byte string, whose length bincode
+//! believes before it looks, at most 4 KiB or sixteen times as much as there is are reserved; for a list 1 MiB, which is
+//! serde's own bound. bincode counts bytes and nothing else, so two things are not bounded. The items of a list that have none, as those of `Vec<()>`, are as many
 //! as the list's length says, up to 2^64. And a type that contains itself is decoded as deep as the bytes say, on the
 //! stack.
 
@@ -14,17 +15,17 @@ use serde::de::DeserializeOwned;
 /// The largest limit for encoded values that a store may be given, in bytes.
 pub const MAX_VALUE_LIMIT: usize = 64 << 20;
 
-fn config() -> bincode::config::Configuration<
+fn config<const LIMIT: usize>() -> bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Fixint,
-    bincode::config::Limit<MAX_VALUE_LIMIT>,
+    bincode::config::Limit<LIMIT>,
 > {
     bincode::config::standard().with_fixed_int_encoding().with_limit()
 }
 
 /// Encodes `value`. The size is checked by whoever stores it: the codec's limit does not bind encoding.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, EncodeError> {
-    bincode::serde::encode_to_vec(value, config())
+    bincode::serde::encode_to_vec(value, config::<MAX_VALUE_LIMIT>())
         .map_err(|error| EncodeError { type_name: std::any::type_name::<T>(), reason: not_encoded(error) })
 }
 
@@ -33,13 +34,27 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
     let raw = "Store::get and Stored::bytes";
     let fail =
         |reason| DecodeError { type_name: std::any::type_name::<T>(), length: bytes.len(), reason, raw };
-    let (value, used) =
-        bincode::serde::decode_from_slice(bytes, config()).map_err(|error| fail(not_decoded(error)))?;
+    // A limit is a part of bincode's types.
+    let decoded = match bytes.len() {
+        ..=0x1000 => decode_within::<T, 0x1000>(bytes),
+        ..=0x1_0000 => decode_within::<T, 0x1_0000>(bytes),
+        ..=0x10_0000 => decode_within::<T, 0x10_0000>(bytes),
+        ..=0x100_0000 => decode_within::<T, 0x100_0000>(bytes),
+        _ => decode_within::<T, MAX_VALUE_LIMIT>(bytes),
+    };
+    let (value, used) = decoded.map_err(|error| fail(not_decoded(error)))?;
     if used == bytes.len() {
         Ok(value)
     } else {
         Err(fail(format!("{} bytes were left over", bytes.len() - used)))
     }
+}
+
+/// Decodes a `T` from the beginning of `bytes` and tells how many it took; none may take more than `LIMIT`.
+fn decode_within<T: DeserializeOwned, const LIMIT: usize>(
+    bytes: &[u8],
+) -> Result<(T, usize), bincode::error::DecodeError> {
+    bincode::serde::decode_from_slice(bytes, config::<LIMIT>())
 }
 
 /// What bincode says, which shows its errors as Rust code.
@@ -60,7 +75,7 @@ fn not_decoded(error: bincode::error::DecodeError) -> String {
         E::OtherString(reason) => reason,
         E::UnexpectedEnd { additional: 1 } => "at least 1 more byte would be needed".to_owned(),
         E::UnexpectedEnd { additional } => format!("at least {additional} more bytes would be needed"),
-        E::LimitExceeded => format!("it would take more than {MAX_VALUE_LIMIT} bytes"),
+        E::LimitExceeded => "a length in it is more than there are bytes".to_owned(),
         E::InvalidBooleanValue(_) => "a truth value in it is neither 0 nor 1".to_owned(),
         E::UnexpectedVariant { .. } => "a variant in it is none of those that there are".to_owned(),
         E::Utf8 { .. } => "a text in it is not UTF-8".to_owned(),

@@ -9,7 +9,6 @@ use crate::error::Damage;
 use crate::fingerprint::Fingerprint;
 use crate::token::Token;
 use crate::value::MAX_VALUE_LIMIT;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ pub(super) const VERSION: u8 = 1;
 const LIMIT: usize = MAX_VALUE_LIMIT + 4096;
 
 #[derive(Serialize, Deserialize)]
-struct RecordV1 {
+struct RecordV1<'a> {
     token: u64,
     attempt: u32,
     fingerprint: Option<[u8; 32]>,
@@ -29,7 +28,8 @@ struct RecordV1 {
     on_interrupt: OnInterruptV1,
     max_attempts: Option<u32>,
     claimed_at_millis: u64,
-    state: StateV1,
+    #[serde(borrow)]
+    state: StateV1<'a>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -59,28 +59,29 @@ struct PreviousV1 {
 }
 
 #[derive(Serialize, Deserialize)]
-enum StateV1 {
+enum StateV1<'a> {
     Pending {
         previous: Option<PreviousV1>,
-        #[serde(with = "serde_bytes")]
-        checkpoint: Option<Vec<u8>>,
+        #[serde(borrow, with = "serde_bytes")]
+        checkpoint: Option<&'a [u8]>,
     },
     Interrupted {
         ended_by: EndedByV1,
-        #[serde(with = "serde_bytes")]
-        checkpoint: Option<Vec<u8>>,
+        #[serde(borrow, with = "serde_bytes")]
+        checkpoint: Option<&'a [u8]>,
     },
     Settled {
-        result: KeptV1,
+        #[serde(borrow)]
+        result: KeptV1<'a>,
         at_millis: u64,
         by_hand: bool,
     },
 }
 
 #[derive(Serialize, Deserialize)]
-enum KeptV1 {
-    Completed(#[serde(with = "serde_bytes")] Vec<u8>),
-    Failed(#[serde(with = "serde_bytes")] Vec<u8>),
+enum KeptV1<'a> {
+    Completed(#[serde(borrow, with = "serde_bytes")] &'a [u8]),
+    Failed(#[serde(borrow, with = "serde_bytes")] &'a [u8]),
     Omitted(OmissionV1),
 }
 
@@ -128,15 +129,15 @@ pub(super) fn encode_record(record: &Record) -> Vec<u8> {
                 token: token.get(),
                 ended_by: ended_by.into(),
             }),
-            checkpoint: checkpoint.clone(),
+            checkpoint: checkpoint.as_deref(),
         },
         State::Interrupted { ended_by, checkpoint } => {
-            StateV1::Interrupted { ended_by: (*ended_by).into(), checkpoint: checkpoint.clone() }
+            StateV1::Interrupted { ended_by: (*ended_by).into(), checkpoint: checkpoint.as_deref() }
         }
         State::Settled { result, at, by_hand } => StateV1::Settled {
             result: match result {
-                Kept::Completed(value) => KeptV1::Completed(value.clone()),
-                Kept::Failed(value) => KeptV1::Failed(value.clone()),
+                Kept::Completed(value) => KeptV1::Completed(value),
+                Kept::Failed(value) => KeptV1::Failed(value),
                 Kept::Omitted(omission) => KeptV1::Omitted((*omission).into()),
             },
             at_millis: at.unix_millis(),
@@ -165,15 +166,15 @@ pub(super) fn decode_record(payload: &[u8]) -> Result<Record, Damage> {
                 token: Token::new(token),
                 ended_by: ended_by.into(),
             }),
-            checkpoint,
+            checkpoint: checkpoint.map(<[u8]>::to_vec),
         },
         StateV1::Interrupted { ended_by, checkpoint } => {
-            State::Interrupted { ended_by: ended_by.into(), checkpoint }
+            State::Interrupted { ended_by: ended_by.into(), checkpoint: checkpoint.map(<[u8]>::to_vec) }
         }
         StateV1::Settled { result, at_millis, by_hand } => State::Settled {
             result: match result {
-                KeptV1::Completed(value) => Kept::Completed(value),
-                KeptV1::Failed(value) => Kept::Failed(value),
+                KeptV1::Completed(value) => Kept::Completed(value.to_vec()),
+                KeptV1::Failed(value) => Kept::Failed(value.to_vec()),
                 KeptV1::Omitted(omission) => Kept::Omitted(omission.into()),
             },
             at: WallTime::from_unix_millis(at_millis),
@@ -225,8 +226,9 @@ fn encode<T: Serialize>(wire: &T) -> Vec<u8> {
         .expect("the wire structs hold only integers, options, enums and byte vectors, which always encode")
 }
 
-fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Damage> {
-    let (wire, used) = bincode::serde::decode_from_slice(payload, config())
+/// Byte strings are borrowed: to own one, bincode reserves the length that the bytes name before it looks for them.
+fn decode<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Damage> {
+    let (wire, used) = bincode::serde::borrow_decode_from_slice(payload, config())
         .map_err(|error| Damage::Content { reason: error.to_string() })?;
     // bincode accepts trailing bytes; a record has none.
     if used != payload.len() {

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Fuzzes every target for so many seconds, 20 if none is told, and the canary, which must fail.
+# Needs cargo-fuzz. `fuzz/run.sh 600 record` fuzzes one.
+set -uo pipefail
+cd "$(dirname "$0")"
+seconds=${1:-20}
+targets=("${@:2}")
+((${#targets[@]})) || targets=(record value damaged lines http canary)
+unset RUSTFLAGS
+# Sanitizers are unstable: a nightly compiler where there is one, else the stable one with its unstable parts open.
+if cargo +nightly --version >/dev/null 2>&1; then fuzz=(cargo +nightly fuzz); else fuzz=(cargo fuzz); export RUSTC_BOOTSTRAP=1; fi
+"${fuzz[@]}" build --fuzz-dir . || exit 1
+failed=0
+for target in "${targets[@]}"; do
+  mkdir -p "corpus/$target"
+  log=$(mktemp)
+  # Inputs are at most 4 KiB, so an allocation of 2 MiB believes a length that is not true; serde believes 1 MiB of a list's.
+  "${fuzz[@]}" run --fuzz-dir . "$target" "corpus/$target" $( [[ -d seeds/$target ]] && echo "seeds/$target" ) -- \
+    -max_total_time="$seconds" -malloc_limit_mb=2 -rss_limit_mb=2048 -timeout=10 -max_len=4096 -print_final_stats=1 >"$log" 2>&1
+  status=$?
+  executions=$(grep -oE 'number_of_executed_units: [0-9]+' "$log" | grep -oE '[0-9]+$' || echo 0)
+  coverage=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | grep -oE '[0-9]+$' || echo 0)
+  if [[ $target == canary ]]; then
+    if ((status != 0)) && grep -q 'the canary was found' "$log"; then
+      echo "fuzz canary: found"
+      rm -f "$log"
+      continue
+    fi
+    echo "fuzz canary: NOT found, so the others show nothing"
+    failed=1
+  elif ((status == 0)); then
+    echo "fuzz $target: $executions executions in $seconds s, coverage $coverage"
+    rm -f "$log"
+    continue
+  else
+    echo "fuzz $target: FAILED"
+    failed=1
+  fi
+  tail -n 60 "$log"
+  rm -f "$log"
+done
+exit $failed
