@@ -235,8 +235,9 @@ impl Told {
 
     pub fn judge_open(&self, store: &Store) -> Result<(), String> {
         for (key, (token, length)) in &self.completed {
-            let lost =
-                |found: String| format!("P4 durable before told: {key}, completed by {token}, {found}");
+            let lost = |found: String| {
+                format!("P4 durable before told, P8 remembered: {key}, completed by {token}, {found}")
+            };
             match store.get(key.as_str()).map_err(|error| lost(format!("cannot be read: {error}")))? {
                 Some(Settled::Completed(stored)) => {
                     let by = stored.about().token().get();
