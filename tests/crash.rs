@@ -8,9 +8,14 @@
 
 #[path = "crash/acts.rs"]
 mod acts;
+#[path = "crash/cases.rs"]
+mod cases;
 #[path = "support/faults.rs"]
 #[allow(dead_code)] // each test file uses a part
 mod faults;
+#[path = "support/hooks.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod hooks;
 #[path = "crash/ledger.rs"]
 mod ledger;
 #[path = "crash/program.rs"]
@@ -19,86 +24,21 @@ mod program;
 mod twins;
 #[path = "crash/user.rs"]
 mod user;
+#[path = "crash/waiters.rs"]
+mod waiters;
 
+use cases::{Cases, quietly};
 use claimdb::{ClaimError, Fault as Cause, Key, KvError, OpenError, Store, SyncBy};
 use faults::drive::{Cut, Drive, Survivors};
 use faults::{Fault, Faulty};
 use ledger::Ledger;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, Once};
-use twins::Broken;
+use twins::{Broken, Shown};
 use user::{Down, Step, User};
 
 /// With at most so many commits that were not synced, every subset of them survives once.
 const ALL_SUBSETS: usize = 4;
 /// With more, so many that are drawn.
 const DRAWN_SUBSETS: u64 = 12;
-
-/// The cases of all tests so far.
-static CASES: Mutex<u64> = Mutex::new(0);
-
-thread_local!(static IN_A_CASE: Cell<bool> = const { Cell::new(false) });
-
-/// Cases that are run, counted and told apart.
-struct Cases {
-    what: &'static str,
-    run: u64,
-    failures: Vec<String>,
-    only: Option<String>,
-}
-
-impl Cases {
-    fn new(what: &'static str) -> Self {
-        static QUIET: Once = Once::new();
-        QUIET.call_once(|| {
-            let tell = std::panic::take_hook();
-            std::panic::set_hook(Box::new(move |panic| {
-                // What a case panics with is told in the end, and what its faults panic with is on purpose.
-                if !IN_A_CASE.get() {
-                    tell(panic);
-                }
-            }));
-        });
-        Self { what, run: 0, failures: Vec::new(), only: std::env::var("CLAIMDB_CRASH").ok() }
-    }
-
-    /// Runs a case, unless another was asked for.
-    fn case(&mut self, name: &str, body: impl FnOnce()) {
-        let name = format!("{} {name}", self.what);
-        if self.only.as_ref().is_some_and(|only| *only != name) {
-            return;
-        }
-        self.run += 1;
-        IN_A_CASE.set(true);
-        let ran = catch_unwind(AssertUnwindSafe(body));
-        IN_A_CASE.set(false);
-        if let Err(panic) = ran {
-            self.failures.push(format!("{}\n    CLAIMDB_CRASH=\"{name}\"", text(&*panic)));
-        }
-    }
-
-    fn end(self) {
-        let mut cases = CASES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *cases += self.run;
-        println!("\ncrash: {} cases of {}", self.run, self.what);
-        println!("\ncrash: {cases} cases");
-        drop(cases);
-        let failed = self.failures.len();
-        assert!(
-            failed == 0,
-            "{failed} of {} cases:\n{}",
-            self.run,
-            self.failures[..failed.min(12)].join("\n")
-        );
-        assert!(self.run > 0 || self.only.is_some(), "no case was run");
-    }
-}
-
-fn text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
-}
 
 fn done(step: Step, what: &str) {
     assert!(step.is_ok(), "{what}: the machine went down, and was not to");
@@ -112,6 +52,7 @@ fn until_down(n: u64, fault: Fault, broken: Option<Broken>) -> Option<(Cut, Ledg
     let step = program::program(&mut user);
     let cut = user.faulty.down();
     assert_eq!(cut.is_some(), step.is_err());
+    user.go_under();
     let mut ledger = user.ledger.clone();
     ledger.ended();
     cut.map(|cut| (cut, ledger))
@@ -156,7 +97,10 @@ fn at_every_crash(mut body: impl FnMut(&str, Cut, Ledger)) {
     let mut seen = Vec::new();
     for n in 0.. {
         for fault in [Fault::DownBefore, Fault::DownAfter] {
-            let Some(down) = until_down(n, fault, None) else { return };
+            let down = quietly(|| until_down(n, fault, None));
+            let Some(down) = down.unwrap_or_else(|panic| panic!("until {n} {fault:?}: {panic}")) else {
+                return;
+            };
             if !seen.contains(&down) {
                 seen.push(down.clone());
                 body(&format!("{n} {fault:?}"), down.0, down.1);
@@ -168,14 +112,18 @@ fn at_every_crash(mut body: impl FnMut(&str, Cut, Ledger)) {
 #[test]
 fn the_program_runs_and_is_judged_without_any_fault() {
     let mut cases = Cases::new("whole");
-    cases.case("program", || {
-        let mut user = User::new(Faulty::new(), Ledger::new(), None, false);
+    whole(&mut cases, "program", None);
+    cases.end();
+}
+
+fn whole(cases: &mut Cases, name: &str, broken: Option<Broken>) {
+    cases.case(name, || {
+        let mut user = User::new(Faulty::new(), Ledger::new(), broken, false);
         done(program::program(&mut user), "the program");
         println!("\ncrash: the program makes {} calls", user.faulty.calls());
         done(user.judge(), "judging");
         done(user.forget_all(), "forgetting");
     });
-    cases.end();
 }
 
 #[test]
@@ -196,9 +144,9 @@ fn go_on_after(what: &'static str, faults: [Fault; 2]) {
             if fired.is_empty() {
                 break;
             }
-            fired = goes_on(&mut cases, n, fault, false);
+            fired = goes_on(&mut cases, n, fault, false, None);
             if fired == ["sync"] {
-                goes_on(&mut cases, n, fault, true);
+                goes_on(&mut cases, n, fault, true, None);
             }
         }
     }
@@ -206,12 +154,19 @@ fn go_on_after(what: &'static str, faults: [Fault; 2]) {
 }
 
 /// Tells which calls went wrong. A drive whose sync failed may have lost what that was to cover.
-fn goes_on(cases: &mut Cases, n: u64, fault: Fault, loses: bool) -> Vec<&'static str> {
+fn goes_on(
+    cases: &mut Cases,
+    n: u64,
+    fault: Fault,
+    loses: bool,
+    broken: Option<Broken>,
+) -> Vec<&'static str> {
     let faulty = Faulty::new();
     faulty.arm(n, 1, fault);
-    let mut user = User::new(faulty.clone(), Ledger::new(), None, loses);
+    let mut user = User::new(faulty.clone(), Ledger::new(), broken, loses);
     let lost = if loses { ", and the drive loses" } else { "" };
-    cases.case(&format!("{n} {fault:?}{lost}"), || {
+    let twin = broken.map(|broken| format!("{broken:?} ")).unwrap_or_default();
+    cases.case(&format!("{twin}{n} {fault:?}{lost}"), || {
         done(program::program(&mut user), "the program");
         done(user.judge(), "judging");
         done(user.forget_all(), "forgetting");
@@ -352,7 +307,22 @@ fn twin(broken: Broken, promise: &str, run: impl Fn(&mut Cases)) {
     cases.end();
 }
 
-/// A power cut at each call, after which nothing survives that was not synced, or all; a kill; or no crash at all.
+fn twin_cases(cases: &mut Cases, broken: Broken) {
+    match broken.shown_by() {
+        Shown::TheProgram => whole(cases, &format!("{broken:?} program"), Some(broken)),
+        Shown::Failures => {
+            for n in 0.. {
+                let fired = goes_on(cases, n, Fault::FailBefore, false, Some(broken));
+                if fired.is_empty() || !cases.failures.is_empty() {
+                    return;
+                }
+            }
+        }
+        Shown::Crashes => crash_cases(cases, broken),
+    }
+}
+
+/// A power cut at each call, after which nothing survives that was not synced, or all; or a kill.
 fn crash_cases(cases: &mut Cases, broken: Broken) {
     for n in 0.. {
         let mut down = None;
@@ -379,8 +349,14 @@ fn a_backend_that_breaks_a_rule_is_found_by_the_promise_that_it_breaks() {
         (Broken::EffectsApart, "rule 25"),
         (Broken::CeilingDropped, "P2 ordered tokens"),
         (Broken::HintsLost, "rule 21"),
+        (Broken::SwapsBlind, "P3 fenced"),
+        (Broken::FingerprintsAlike, "P7 mismatch is harmless"),
+        (Broken::ResultsEvicted, "P8 remembered"),
+        (Broken::FailedSyncsHidden, "P9 fail closed"),
+        (Broken::AttemptsForgotten, "rule 18"),
+        (Broken::TermsForgotten, "rule 18"),
     ];
     for (broken, promise) in twins {
-        twin(broken, promise, |cases| crash_cases(cases, broken));
+        twin(broken, promise, |cases| twin_cases(cases, broken));
     }
 }

@@ -25,6 +25,7 @@ fn main() -> std::process::ExitCode {
     if let Some(task) = struck::Task::of_this_process() {
         match task.backend.as_str() {
             "lease" => harness::hold_for_a_lease(&task),
+            "jump" => harness::hold_while_the_clock_jumps(&task),
             _ => struck::run(&task, struck::sled(&task.store)),
         }
         return std::process::ExitCode::SUCCESS;
@@ -37,7 +38,7 @@ fn main() -> std::process::ExitCode {
 mod harness {
     use crate::child::Random;
     use crate::parent::{Passed, seed};
-    use crate::struck::{Running, Task, Told, folder, sled};
+    use crate::struck::{RETENTION, Running, Task, Told, folder, sled};
     use claimdb::{Outcome, Request, SettleError};
     use rustix::process::Signal;
     use std::fs;
@@ -45,11 +46,17 @@ mod harness {
     use std::thread;
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-    /// Of the claim whose holder is stopped.
-    const LEASE: Duration = Duration::from_millis(300);
+    /// Of the claims whose holders are stopped, in turn: shorter than the stop, and longer.
+    const LEASES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1_000)];
+    /// Of the claim whose clock is set.
+    const LONG: Duration = Duration::from_secs(3600);
     const STOP: Duration = Duration::from_millis(500);
     const HOLDERS: u64 = 4;
     const WORKERS: u64 = 4;
+    /// While a lease runs that is longer than any of this takes.
+    const JUMPS_IN_A_LEASE: [&str; 2] = ["+50y", "-30y"];
+    /// How long a child waits for its clock to be set.
+    const SET_IN: Duration = Duration::from_secs(20);
     /// Openings at these distances from now, in turn, and jumps within an opening.
     const JUMPS: [&str; 7] = ["+0y", "+10y", "-10y", "+40y", "-25y", "+1y", "+0y"];
 
@@ -70,11 +77,16 @@ mod harness {
         Task { store: folder.join("store"), backend: backend.to_owned(), round, threads: 4, acts }
     }
 
+    fn lease(round: u64) -> Duration {
+        LEASES[usize::try_from(round).unwrap_or_default() % LEASES.len()]
+    }
+
     /// In the child: one holds a key until its lease is over, and completes it all the same; one waits for the key.
     pub fn hold_for_a_lease(task: &Task) {
         let store = sled(&task.store).open().expect("nobody else is here");
         println!("started\nopened");
-        let request = |wait| Request::new(format!("{}-key", task.round)).lease(LEASE).wait(wait);
+        let lease = lease(task.round);
+        let request = |wait| Request::new(format!("{}-key", task.round)).lease(lease).wait(wait);
         let start = Instant::now();
         let Ok(Outcome::Granted(late)) = store.claim(request(Duration::ZERO)) else {
             panic!("nobody else is here")
@@ -83,7 +95,7 @@ mod harness {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let told = store.claim(request(Duration::from_secs(30)));
-                if start.elapsed() < LEASE {
+                if start.elapsed() < lease {
                     println!("error P5 no early takeover: after {:?}", start.elapsed());
                 }
                 match told {
@@ -94,11 +106,43 @@ mod harness {
                     told => println!("error P6 never stuck: a waiter was told {told:?}"),
                 }
             });
-            while start.elapsed() < LEASE {
+            while start.elapsed() < lease {
                 thread::sleep(Duration::from_millis(1));
             }
             complete(task, late);
         });
+        store.close().expect("it closes");
+        println!("ended");
+    }
+
+    /// In the child: one holds a key while its wall clock is set to another year.
+    pub fn hold_while_the_clock_jumps(task: &Task) {
+        let store = sled(&task.store).open().expect("nobody else is here");
+        let (start, wall) = (Instant::now(), SystemTime::now());
+        println!("started\nopened");
+        let key = format!("{}-key", task.round);
+        let request = Request::new(key.as_str()).lease(LONG).retention(RETENTION);
+        let Ok(Outcome::Granted(claim)) = store.claim(request) else { panic!("nobody else is here") };
+        println!("granted {key} {}", claim.token());
+        let far = Duration::from_secs(86_400);
+        let has_jumped = || match SystemTime::now().duration_since(wall) {
+            Ok(ahead) => ahead > far,
+            Err(behind) => behind.duration() > far,
+        };
+        while !has_jumped() {
+            if start.elapsed() > SET_IN {
+                return println!("error the harness: no clock jumped");
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let told = store.claim(key.as_str());
+        if !matches!(told, Ok(Outcome::InFlight(_))) {
+            println!("error P5 no early takeover: while the clock jumped, another was told {told:?}");
+        }
+        if let Err(error) = claim.renew(LONG) {
+            println!("error P5 no early takeover: while the clock jumped, the holder was told {error}");
+        }
+        complete(task, claim);
         store.close().expect("it closes");
         println!("ended");
     }
@@ -138,7 +182,7 @@ mod harness {
             told.judge(&folder.path().join("store"))?;
         }
         println!(
-            "stops_and_clocks: holders stopped for longer than their lease: {HOLDERS}; refused as lost: {late}"
+            "stops_and_clocks: holders stopped for longer or shorter than their lease: {HOLDERS}; refused as lost: {late}"
         );
         Ok(())
     }
@@ -193,6 +237,22 @@ mod harness {
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ];
         let (mut told, mut jumps) = (Told::default(), 0);
+        for (round, jump) in (100..).zip(JUMPS_IN_A_LEASE) {
+            set("+0y")?;
+            told.begin();
+            let mut running = Running::start(&task(folder.path(), "jump", round, 0), &[], &environment)?;
+            while let Some(line) = running.line()? {
+                told.take(&line)?;
+                if line.starts_with("granted") {
+                    set(jump)?;
+                    jumps += 1;
+                }
+            }
+            if let Some(error) = told.errors.first() {
+                return Err(format!("a clock that was set {jump} within a lease: {error}"));
+            }
+            told.judge(&folder.path().join("store"))?;
+        }
         for (round, jump) in (0..).zip(JUMPS) {
             set(jump)?;
             told.begin();

@@ -1,7 +1,7 @@
 //! Makes the system calls of a process that uses a store fail or hang, and looks whether it keeps to what it told.
 //!
-//! `strace` does that, call by call. Needs Linux, root and strace, and says *skipped* without them. `CLAIMDB_FAULTS`
-//! says how many, and `CLAIMDB_SEED` repeats a run as far as threads allow. The parent opens the store again after
+//! `strace` does that, call by call, and a preloaded library cuts writes short. Needs Linux, root and strace, and says
+//! *skipped* without them. `CLAIMDB_FAULTS` says how many, and `CLAIMDB_SEED` repeats a run as far as threads allow. The parent opens the store again after
 //! each fault, in the same boot, and each time asks for all that was told. In the same run a twin, the same store over
 //! an engine that keeps failed syncs to itself, must be caught: else these faults test nothing.
 
@@ -15,6 +15,9 @@ mod ledger;
 #[path = "support/parent.rs"]
 mod parent;
 #[cfg(all(not(loom), target_os = "linux"))]
+#[path = "support/short_writes.rs"]
+mod short_writes;
+#[cfg(all(not(loom), target_os = "linux"))]
 #[path = "support/struck.rs"]
 mod struck;
 
@@ -25,7 +28,7 @@ fn main() {}
 #[cfg(all(not(loom), target_os = "linux"))]
 fn main() -> std::process::ExitCode {
     if let Some(task) = struck::Task::of_this_process() {
-        struck::run(&task, harness::builder(&task));
+        struck::run(&task, harness::builder(&task.backend, &task.store));
         return std::process::ExitCode::SUCCESS;
     }
     parent::run_as_test("system_faults", harness::run)
@@ -35,13 +38,15 @@ fn main() -> std::process::ExitCode {
 mod harness {
     use crate::child::Random;
     use crate::parent::{Passed, seed, setting};
+    use crate::short_writes;
     use crate::struck::{Running, SYNC_LIMIT, Task, Told, folder, sled};
-    use claimdb::backend::{Backend, Commit, Engine, Sled, Swap, Visit};
+    use claimdb::backend::{Backend, Commit, Engine, Redb, Sled, Swap, Visit};
     use claimdb::{Builder, OpenError, StorageError, Store};
     use std::collections::BTreeMap;
     use std::fs;
     use std::path::Path;
     use std::process::Command;
+    use std::time::Duration;
 
     /// Faults on one store: what one leaves behind is there at the next.
     const FAULTS_PER_STORE: u64 = 4;
@@ -77,7 +82,7 @@ mod harness {
     const OPENS_OF_THE_LOADER: usize = 8;
 
     pub fn run() -> Result<Passed, String> {
-        let (seed, faults) = (seed()?, setting("CLAIMDB_FAULTS", 52)?);
+        let (seed, faults) = (seed()?, setting("CLAIMDB_FAULTS", 72)?);
         if !rustix::process::geteuid().is_root() {
             return Ok(Passed::Skipped("not root".to_owned()));
         }
@@ -87,13 +92,16 @@ mod harness {
         println!("system_faults: CLAIMDB_SEED={seed} CLAIMDB_FAULTS={faults}");
         let mut random = Random(seed);
         let fail = |reason| format!("seed {seed}, {reason}");
-        real(faults, &mut random).map_err(fail)?;
+        // One in four is a short write.
+        let short = short_writes::run(faults / 4, &mut random).map_err(fail)?;
+        let done = real(faults - faults / 4, &mut random).map_err(fail)?;
         opens_in_order().map_err(fail)?;
         twin().map_err(fail)?;
+        println!("system_faults: {} faults and short writes", done + short);
         Ok(Passed::Ran)
     }
 
-    fn real(faults: u64, random: &mut Random) -> Result<(), String> {
+    fn real(faults: u64, random: &mut Random) -> Result<u64, String> {
         let (mut done, mut tried, mut kinds) = (0, 0, BTreeMap::<String, u64>::new());
         let (mut completed, mut errors, mut refused) = (0, 0, 0);
         while done < faults {
@@ -132,7 +140,7 @@ mod harness {
         if completed == 0 || errors == 0 {
             return Err("too little was told to mean anything".to_owned());
         }
-        Ok(())
+        Ok(done)
     }
 
     /// After a kill the log is synced, dropped from the page cache and read through, before sled reads any of it.
@@ -235,10 +243,12 @@ mod harness {
         }
     }
 
-    pub fn builder(task: &Task) -> Builder {
-        match task.backend.as_str() {
-            "deaf" => Store::builder(Deaf(Sled::new(&task.store))).sync_limit(SYNC_LIMIT),
-            _ => sled(&task.store),
+    /// A store as a child has it, and as the parent looks at it.
+    pub fn builder(backend: &str, store: &Path) -> Builder {
+        match backend {
+            "deaf" => Store::builder(Deaf(Sled::new(store))).sync_limit(SYNC_LIMIT),
+            "redb" => Store::builder(Redb::new(store)).sync_limit(SYNC_LIMIT).sweep_every(Duration::ZERO),
+            _ => sled(store),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the user does with what it has: settles, saves, removes, writes values, and looks.
 
 use super::ledger::{Fact, LEASE, Name};
+use super::twins::OTHER_WORK;
 use super::user::{Held, Step, TRIES, User, kept, unwound};
 use claimdb::{
     Claim, Compared, Durability, Kept, KeyState, LiveClaims, Omission, Resolution, SettleError, Store, Writes,
@@ -150,7 +151,7 @@ impl User {
             return Ok(());
         }
         let before = self.faulty.stored(&[1]);
-        let request = name.request().fingerprint(claimdb::Fingerprint::of_bytes("other work"));
+        let request = name.request().fingerprint(claimdb::Fingerprint::of_bytes(OTHER_WORK));
         let told = self.call(|store| store.claim(request));
         let refused =
             !matches!(&told, Some(Ok(outcome)) if !matches!(outcome, claimdb::Outcome::Mismatched(_)));

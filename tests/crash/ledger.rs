@@ -51,14 +51,20 @@ impl Name {
     }
 
     pub fn request(self) -> Request {
-        let mut request = Request::new(self.key()).lease(LEASE).retention(self.retention());
-        request = request.durability(self.durability());
+        let mut request = self.lax_request();
         if self.is_quarantined() {
             request = request.on_interrupt(OnInterrupt::Quarantine);
         }
         if let Some(cap) = self.cap() {
             request = request.max_attempts(cap);
         }
+        request
+    }
+
+    /// Without what keeps it from being run again.
+    pub fn lax_request(self) -> Request {
+        let request = Request::new(self.key()).lease(LEASE).retention(self.retention());
+        let request = request.durability(self.durability());
         match self.fingerprint() {
             Some(fingerprint) => request.fingerprint(fingerprint),
             None => request,

@@ -4,8 +4,10 @@
 use super::faults::Faulty;
 use super::ledger::{Claimed, Expected, Fact, LEASE, Ledger, Name};
 use super::twins::{Broken, Watched};
+use super::waiters::Waiter;
 use claimdb::{
-    Claim, ClaimError, Clock, Durability, Kept, ManualClock, Outcome, Settled, Store, SyncBy, Token, WallTime,
+    Claim, ClaimError, Clock, Durability, Kept, ManualClock, Outcome, Request, Settled, Store, SyncBy, Token,
+    WallTime,
 };
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +29,10 @@ pub struct User {
     pub(super) held: BTreeMap<Name, Held>,
     /// Claims that were lost, with their keys.
     pub(super) stale: Vec<(Name, Claim)>,
+    /// In the order in which they came.
+    pub(super) waiters: Vec<Waiter>,
+    /// How many faults were played before this opening.
+    played_before: usize,
     /// Whether a drive whose sync failed has lost what the sync was to cover.
     loses: bool,
     broken: Option<Broken>,
@@ -48,8 +54,12 @@ impl User {
     pub fn new(faulty: Faulty, ledger: Ledger, broken: Option<Broken>, loses: bool) -> Self {
         let clock = ManualClock::new();
         clock.advance(ledger.elapsed);
-        let (held, stale, store) = (BTreeMap::new(), Vec::new(), None);
-        Self { faulty, clock, ledger, held, stale, loses, broken, store }
+        let (held, stale, waiters, store) = (BTreeMap::new(), Vec::new(), Vec::new(), None);
+        Self { faulty, clock, ledger, held, stale, waiters, played_before: 0, loses, broken, store }
+    }
+
+    pub fn has_store(&self) -> bool {
+        self.store.is_some()
     }
 
     pub fn store(&self) -> &Store {
@@ -81,6 +91,7 @@ impl User {
             }
             if let Some(Ok(store)) = opened {
                 self.store = Some(store);
+                self.played_before = self.faulty.fired().len();
                 break;
             }
             let played = attempt == 1 && !self.faulty.fired().is_empty();
@@ -94,6 +105,7 @@ impl User {
         let held = std::mem::take(&mut self.held);
         self.stale.extend(held.into_iter().map(|(name, held)| (name, held.claim)));
         let told = self.call(Store::close);
+        self.waiters_are_sent_away();
         self.store = None;
         let closed = matches!(told, Some(Ok(())));
         if closed {
@@ -109,6 +121,7 @@ impl User {
     pub fn cut(&mut self) -> Step {
         self.held.clear();
         self.stale.clear();
+        self.waiters.clear();
         self.faulty.crash();
         self.store = None;
         self.ledger.ended();
@@ -120,8 +133,8 @@ impl User {
         if self.faulty.is_down() {
             return Err(Down);
         }
-        // Nothing but a sync that failed does that, and asking costs a look at everything.
-        if self.faulty.fired() == ["sync"] && self.store().stats().poisoned {
+        let fired = self.faulty.fired();
+        if fired == ["sync"] && fired.len() > self.played_before {
             self.refuses()?;
             self.close()?;
             self.open()?;
@@ -132,6 +145,7 @@ impl User {
 
     /// After a failed sync nothing is written, and nothing told that no finished sync covers.
     fn refuses(&mut self) -> Step {
+        self.waiters_are_refused();
         let claimed = self.call(|store| store.claim("poisoned"));
         assert!(matches!(claimed, Some(Err(_))), "P9 fail closed: claimed after a failed sync: {claimed:?}");
         let put = self.call(|store| store.kv("v").put("poisoned", ""));
@@ -162,9 +176,18 @@ impl User {
     }
 
     pub fn claim(&mut self, name: Name) -> Step {
+        self.claim_by(name, &name.request())
+    }
+
+    /// Claims on terms that would have it run again whatever happens: those of the record hold as well (rule 18).
+    pub fn claim_on_lax_terms(&mut self, name: Name) -> Step {
+        self.claim_by(name, &name.lax_request())
+    }
+
+    fn claim_by(&mut self, name: Name, request: &Request) -> Step {
         for _ in 0..TRIES {
             let asked = self.ask(&[name]);
-            let told = self.call(|store| store.claim(name.request()));
+            let told = self.call(|store| store.claim(request.clone()));
             match told {
                 Some(Ok(outcome)) => {
                     self.told(name, outcome, &asked);
@@ -226,13 +249,13 @@ impl User {
         panic!("P6 never stuck: {names:?} are not claimed");
     }
 
-    fn check_error(&self, error: &ClaimError) {
+    pub(super) fn check_error(&self, error: &ClaimError) {
         let played = !self.faulty.fired().is_empty();
         assert!(played, "P6 never stuck: nothing went wrong, and a claim is told {error}");
     }
 
     /// Writes down what claims of `names` may leave, whatever becomes of them.
-    fn ask(&mut self, names: &[Name]) -> Asked {
+    pub(super) fn ask(&mut self, names: &[Name]) -> Asked {
         let now = self.wall();
         let mut before = BTreeMap::new();
         for &name in names {
@@ -248,7 +271,7 @@ impl User {
     }
 
     /// Compares what a claim was told with what it may be told.
-    fn told(&mut self, name: Name, outcome: Outcome, asked: &Asked) {
+    pub(super) fn told(&mut self, name: Name, outcome: Outcome, asked: &Asked) {
         *self.ledger.key(name) = asked.before[&name].clone();
         let (now, live) = (self.wall(), self.is_live(name));
         let facts = self.ledger.key(name).now();
@@ -360,7 +383,7 @@ impl User {
     }
 }
 
-struct Asked {
+pub struct Asked {
     /// The greatest token that was told when this was asked.
     floor: Token,
     before: BTreeMap<Name, super::ledger::Possible<Fact>>,

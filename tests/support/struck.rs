@@ -24,7 +24,7 @@ const SIZES: [usize; 3] = [1, 200, 30_000];
 const TRIES: usize = 3;
 const LEASE: Duration = Duration::from_secs(3600);
 /// Longer than a few wrong clocks take from it: seven days each.
-const RETENTION: Duration = Duration::from_secs(200 * 86_400);
+pub const RETENTION: Duration = Duration::from_secs(200 * 86_400);
 
 /// What the child is to do, handed over in the environment.
 #[derive(Debug, Clone)]
@@ -223,16 +223,21 @@ impl Told {
 
     /// Opens the store again and looks whether all that was told is there, and nobody is in the way of the rest.
     pub fn judge(&self, store: &Path) -> Result<(), String> {
+        self.judge_by(sled(store))
+    }
+
+    pub fn judge_by(&self, builder: Builder) -> Result<(), String> {
         let store =
-            sled(store).open().map_err(|error| format!("P6 never stuck: it does not open again: {error}"))?;
+            builder.open().map_err(|error| format!("P6 never stuck: it does not open again: {error}"))?;
         self.judge_open(&store)?;
         store.close().map_err(|error| format!("P6 never stuck: it does not close again: {error}"))
     }
 
     pub fn judge_open(&self, store: &Store) -> Result<(), String> {
         for (key, (token, length)) in &self.completed {
-            let lost =
-                |found: String| format!("P4 durable before told: {key}, completed by {token}, {found}");
+            let lost = |found: String| {
+                format!("P4 durable before told, P8 remembered: {key}, completed by {token}, {found}")
+            };
             match store.get(key.as_str()).map_err(|error| lost(format!("cannot be read: {error}")))? {
                 Some(Settled::Completed(stored)) => {
                     let by = stored.about().token().get();
