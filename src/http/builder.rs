@@ -7,11 +7,14 @@ use super::replay::NOT_STORED;
 use super::scope::Scope;
 use super::tasks::{Spawn, Tasks};
 use crate::error::{ClaimError, InvalidSetting};
-use crate::record::{Durability, OnInterrupt};
-use crate::store::{Request, Store};
+use crate::record::{Durability, OnInterrupt, Terms};
+use crate::store::{MAX_LEASE, Request, Store};
 use http::{HeaderName, Method};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long a handler's lease is renewed if that is not set, and its lease is no longer.
+const MAX_HOLD: Duration = Duration::from_secs(600);
 
 /// What the `type` of a problem begins with.
 pub(super) const PROBLEM_TYPES: &str = "urn:problem-type:idempotency:";
@@ -22,8 +25,7 @@ pub(super) const PROBLEM_TYPES: &str = "urn:problem-type:idempotency:";
 pub struct Builder {
     config: Config,
     terms: Request,
-    lease: Option<Duration>,
-    quarantine: bool,
+    max_hold: Option<Duration>,
     stripe: bool,
     base: String,
 }
@@ -65,7 +67,7 @@ impl Builder {
             form: Form { strict: false, at_least: 1 },
             required: false,
             fingerprint: FingerprintBy::whole(),
-            max_hold: Duration::from_secs(600),
+            max_hold: MAX_HOLD,
             max_tasks: 4096,
             request_limit: 1 << 20,
             response_limit: 1 << 20,
@@ -80,7 +82,7 @@ impl Builder {
             types: String::new(),
         };
         let base = PROBLEM_TYPES.to_owned();
-        Self { config, terms, lease: None, quarantine: false, stripe: false, base }
+        Self { config, terms, max_hold: None, stripe: false, base }
     }
 
     /// The methods that are protected, POST and PATCH if not set. GET, HEAD, OPTIONS, TRACE and CONNECT always pass
@@ -127,14 +129,14 @@ impl Builder {
     /// [`max_hold`](Self::max_hold).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms = self.terms.lease(lease);
-        self.lease = Some(lease);
         self
     }
 
-    /// For how long the lease of a running handler is renewed, 10 minutes if not set; at least a lease, which is then
-    /// not renewed at all. After that a retry runs beside a handler that hangs, as the next attempt.
+    /// For how long the lease of a running handler is renewed. At least a lease, which is then not renewed at all; if
+    /// not set, 10 minutes, or a lease that is longer. After that a retry runs beside a handler that hangs, as the next
+    /// attempt.
     pub fn max_hold(mut self, hold: Duration) -> Self {
-        self.config.max_hold = hold;
+        self.max_hold = Some(hold);
         self
     }
 
@@ -162,7 +164,6 @@ impl Builder {
     /// retries are told 409 until somebody resolves it.
     pub fn quarantine(mut self) -> Self {
         self.terms = self.terms.on_interrupt(OnInterrupt::Quarantine);
-        self.quarantine = true;
         self
     }
 
@@ -275,9 +276,11 @@ impl Builder {
     /// [`BuildError`] if a setting is out of bounds, or two exclude each other.
     pub fn build(self) -> Result<Idempotency, BuildError> {
         self.check_bounds()?;
-        self.check_conflicts()?;
-        self.config.store.check(&self.terms)?;
-        let config = Config { terms: self.terms, types: self.base, ..self.config };
+        let terms = self.config.store.check(&self.terms)?;
+        // The lease may be the store's.
+        let max_hold = self.max_hold.unwrap_or(MAX_HOLD.max(terms.lease));
+        self.check_conflicts(&terms, max_hold)?;
+        let config = Config { terms: self.terms, types: self.base, max_hold, ..self.config };
         Ok(Idempotency::new(config))
     }
 
@@ -304,16 +307,17 @@ impl Builder {
         check("stream_after", format!("{:?}", config.patience), fits, "at most 60 s")?;
         let plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
         check("problem_types", self.base.clone(), self.base.chars().all(plain), "the beginning of a URI")?;
-        let fits = crate::store::MAX_LEASE >= config.max_hold && !config.max_hold.is_zero();
-        check("max_hold", format!("{:?}", config.max_hold), fits, "from 1 ms to 366 days")
+        let max_hold = self.max_hold.unwrap_or(MAX_HOLD);
+        let fits = (Duration::from_millis(1)..=MAX_LEASE).contains(&max_hold);
+        check("max_hold", format!("{max_hold:?}"), fits, "from 1 ms to 366 days")
     }
 
-    fn check_conflicts(&self) -> Result<(), BuildError> {
+    fn check_conflicts(&self, terms: &Terms, max_hold: Duration) -> Result<(), BuildError> {
         let config = &self.config;
         let check = |both: bool, one, other, why| {
             if both { Err(BuildError::Conflict { one, other, why }) } else { Ok(()) }
         };
-        let (strict, function) = (config.form.strict, matches!(config.keys.0, Kind::Function(_)));
+        let (strict, function) = (config.form.strict, !matches!(config.keys.0, Kind::Header(_)));
         let why = "the clients that send no quotes are those that the preset is for";
         check(strict && self.stripe, "strict", "stripe", why)?;
         let why = "only keys from a header have a form";
@@ -322,10 +326,11 @@ impl Builder {
         let why = "there is no header to give back";
         check(config.echo && function, "echo_key", "key_from a function", why)?;
         let why = "what must not run twice unseen cannot run unprotected";
-        check(config.fail_open && self.quarantine, "fail_open", "quarantine", why)?;
-        let why = "a handler holds its claim for one lease at least";
-        let shorter = self.lease.is_some_and(|lease| config.max_hold < lease);
-        check(shorter, "max_hold", "a longer lease", why)?;
+        let quarantine = terms.on_interrupt == OnInterrupt::Quarantine;
+        check(config.fail_open && quarantine, "fail_open", "quarantine", why)?;
+        check(config.fail_open && terms.max_attempts.is_some(), "fail_open", "max_attempts", why)?;
+        let why = "a handler holds its claim for one lease at least, the store's if the layer sets none";
+        check(max_hold < terms.lease, "max_hold", "a longer lease", why)?;
         let why = "a replay would look like a request's key";
         let same = matches!(&config.keys.0, Kind::Header(name) if *name == config.marker);
         check(same, "marker", "key_from the same header", why)

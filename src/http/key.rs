@@ -10,6 +10,7 @@
 use super::problem::{Problem, ProblemCode};
 use crate::fingerprint::Fingerprint;
 use crate::key::{Key, MAX_NAME};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
@@ -26,9 +27,13 @@ pub struct KeySource(pub(super) Kind);
 pub(super) enum Kind {
     Header(HeaderName),
     Function(Arc<Function>),
+    Body(Arc<OfBody>),
 }
 
-type Function = dyn Fn(&Parts) -> Result<Option<Vec<Vec<u8>>>, UnusableKey> + Send + Sync;
+type Function = dyn Fn(&Parts) -> Found + Send + Sync;
+type OfBody = dyn Fn(&Parts, &Bytes) -> Found + Send + Sync;
+/// The parts of a key, or that there is none.
+pub(super) type Found = Result<Option<Vec<Vec<u8>>>, UnusableKey>;
 
 /// A request has a key that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +45,14 @@ pub(super) struct Presented {
     parts: Vec<Vec<u8>>,
     /// The header, as it came.
     pub(super) header: Option<HeaderValue>,
+}
+
+/// What the head of a request tells of its key.
+pub(super) enum Asked {
+    Nothing,
+    Key(Presented),
+    /// It is in the body.
+    InBody,
 }
 
 /// What is asked of keys in a header.
@@ -66,18 +79,35 @@ impl KeySource {
         Self(Kind::Function(Arc::new(key)))
     }
 
-    pub(super) fn of(&self, request: &Parts, form: Form) -> Result<Option<Presented>, Problem> {
+    /// [`from_fn`](Self::from_fn) for keys that are in the body.
+    ///
+    /// The body of each request of the layer's methods is held in memory then, and refused with 413 if it is above
+    /// [`request_limit`](super::Builder::request_limit), whether or not it turns out to have a key.
+    #[must_use]
+    pub fn from_body(
+        key: impl Fn(&Parts, &Bytes) -> Result<Option<Vec<Vec<u8>>>, UnusableKey> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Kind::Body(Arc::new(key)))
+    }
+
+    pub(super) fn of_head(&self, request: &Parts, form: Form) -> Result<Asked, Problem> {
         let found = match &self.0 {
             Kind::Header(name) => one_header(&request.headers, name).and_then(|header| {
                 let Some(header) = header else { return Ok(None) };
                 let parts = vec![parse(header.as_bytes(), form)?];
                 Ok(Some(Presented { parts, header: Some(header.clone()) }))
             }),
-            Kind::Function(key) => {
-                key(request).map(|parts| parts.map(|parts| Presented { parts, header: None }))
-            }
+            Kind::Function(key) => key(request).map(of_parts),
+            Kind::Body(_) => return Ok(Asked::InBody),
         };
-        found.map_err(|unusable| Problem::new(ProblemCode::KeyInvalid).because(unusable.0))
+        Ok(found.map_err(refused)?.map_or(Asked::Nothing, Asked::Key))
+    }
+
+    pub(super) fn of_body(&self, request: &Parts, body: &Bytes) -> Result<Option<Presented>, Problem> {
+        match &self.0 {
+            Kind::Body(key) => Ok(of_parts(key(request, body).map_err(refused)?)),
+            Kind::Header(_) | Kind::Function(_) => Ok(None),
+        }
     }
 }
 
@@ -86,8 +116,17 @@ impl fmt::Debug for KeySource {
         match &self.0 {
             Kind::Header(name) => f.debug_tuple("KeySource::header").field(name).finish(),
             Kind::Function(_) => f.write_str("KeySource::from_fn"),
+            Kind::Body(_) => f.write_str("KeySource::from_body"),
         }
     }
+}
+
+fn of_parts(parts: Option<Vec<Vec<u8>>>) -> Option<Presented> {
+    parts.map(|parts| Presented { parts, header: None })
+}
+
+fn refused(unusable: UnusableKey) -> Problem {
+    Problem::new(ProblemCode::KeyInvalid).because(unusable.0)
 }
 
 /// The only value of a header; `None` if there is none.

@@ -1,24 +1,19 @@
-//! The layer, its service, and how a request is answered that does not run.
+//! The layer, its settings and its service.
 
-use super::body::{Body, CutBy, read};
+use super::body::Body;
 use super::builder::Builder;
 use super::fingerprint::FingerprintBy;
 use super::grpc;
 use super::handle::ClaimHandle;
-use super::key::{Form, KeySource, Presented};
-use super::problem::{Problem, ProblemCode};
-use super::replay::{self, StoredResponse};
+use super::key::{Asked, Form, KeySource, Presented};
 use super::scope::Scope;
-use super::tasks::{self, Idle, Spawn, Tasks};
-use super::work::Work;
-use crate::error::{ClaimError, Fault};
-use crate::store::{About, Claim, Outcome, Request as ClaimRequest, Settled, Store};
+use super::tasks::{Idle, Spawn, Tasks};
+use crate::store::{Request as ClaimRequest, Store};
 use crate::sync::Counter;
 use http::{HeaderName, HeaderValue, Method, Request, Response};
-use serde_bytes::ByteBuf;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -119,6 +114,14 @@ impl Idempotency {
     }
 }
 
+impl Config {
+    fn echo_of(&self, presented: &Presented) -> Option<(HeaderName, HeaderValue)> {
+        let super::key::Kind::Header(name) = &self.keys.0 else { return None };
+        let value = presented.header.clone().filter(|_| self.echo)?;
+        Some((name.clone(), value))
+    }
+}
+
 impl fmt::Debug for Idempotency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
@@ -162,13 +165,14 @@ where
         let (mut parts, body) = request.into_parts();
         // A request that has a claim came through a layer like this one before.
         let nested = parts.extensions.get::<ClaimHandle>().is_some();
-        let presented = match self.config.methods.contains(&parts.method) && !nested {
-            true => self.config.present(&parts),
-            false => Ok(None),
+        let asked = match self.config.methods.contains(&parts.method) && !nested {
+            true => self.config.asked(&parts),
+            false => Ok(Asked::Nothing),
         };
-        let presented = match presented {
-            Ok(Some(presented)) => presented,
-            Ok(None) => {
+        let presented = match asked {
+            Ok(Asked::Key(presented)) => Some(presented),
+            Ok(Asked::InBody) => None,
+            Ok(Asked::Nothing) => {
                 if !nested {
                     parts.extensions.insert(Seen);
                 }
@@ -185,7 +189,8 @@ where
         let service = mem::replace(&mut self.inner, clone);
         let config = Arc::clone(&self.config);
         ResponseFuture(Box::pin(async move {
-            let (echo, grpc) = (config.echo_of(&presented), grpc::is_call(&parts.headers));
+            let echo = presented.as_ref().and_then(|presented| config.echo_of(presented));
+            let grpc = grpc::is_call(&parts.headers);
             let request = Request::from_parts(parts, body);
             let response = match config.clone().answer(service, request, presented, grpc).await {
                 Ok(answered) => answered?,
@@ -201,153 +206,6 @@ fn with<B>(mut response: Response<B>, header: Option<(HeaderName, HeaderValue)>)
         response.headers_mut().insert(name, value);
     }
     response
-}
-
-/// What a claim has come to.
-pub(super) enum Told<R: http_body::Body> {
-    Granted(Box<Claim>),
-    Replay(Response<Body<R>>),
-}
-
-impl Config {
-    fn present(&self, parts: &http::request::Parts) -> Result<Option<Presented>, Problem> {
-        match self.keys.of(parts, self.form)? {
-            None if self.required => Err(Problem::new(ProblemCode::KeyMissing)),
-            presented => Ok(presented),
-        }
-    }
-
-    fn echo_of(&self, presented: &Presented) -> Option<(HeaderName, HeaderValue)> {
-        let super::key::Kind::Header(name) = &self.keys.0 else { return None };
-        let value = presented.header.clone().filter(|_| self.echo)?;
-        Some((name.clone(), value))
-    }
-
-    /// Answers a request that has a key. The outer error is a refusal, the inner one the service's.
-    async fn answer<S, B, R>(
-        self: Arc<Self>,
-        mut service: S,
-        request: Request<B>,
-        presented: Presented,
-        grpc: bool,
-    ) -> Result<Result<Response<Body<R>>, S::Error>, Problem>
-    where
-        S: Service<Request<Body<B>>, Response = Response<R>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Send,
-        B: http_body::Body + Send + 'static,
-        B::Error: Send,
-        R: http_body::Body + Send + 'static,
-        R::Error: Send,
-    {
-        let (parts, body) = request.into_parts();
-        let scope = self.scope.of(&parts).ok_or(Problem::new(ProblemCode::OwnerUnknown))?;
-        let whole = match read(body, self.request_limit, pending()).await {
-            Ok(whole) => whole,
-            Err(cut) if cut.why == CutBy::Length => return Err(Problem::new(ProblemCode::BodyTooLarge)),
-            Err(_) => return Err(Problem::new(ProblemCode::BodyUnreadable)),
-        };
-        let mut claim = self.terms.for_key(Ok(presented.name(&scope, &parts)));
-        if let Some(fingerprint) = self.fingerprint.of(&parts, &whole.data) {
-            claim = claim.fingerprint(fingerprint);
-        }
-        let request = Request::from_parts(parts, Body::whole(whole));
-        let told = self.ask(&claim).await;
-        let claimed = match told {
-            Ok(Told::Granted(claimed)) => *claimed,
-            Ok(Told::Replay(response)) => return Ok(Ok(response)),
-            Err(Refusal::Problem(problem)) => return Err(problem),
-            Err(Refusal::Unavailable) if self.fail_open => {
-                self.counters.unprotected.add(1);
-                let mut request = request;
-                request.extensions_mut().insert(Seen);
-                return Ok(service.call(request).await.map(|response| response.map(Body::passing)));
-            }
-            Err(Refusal::Unavailable) => {
-                return Err(Problem::new(ProblemCode::StoreUnavailable).retry_after(Duration::from_secs(1)));
-            }
-        };
-        let Some(permit) = self.tasks.permit(self.max_tasks) else {
-            // If this fails, dropping the claim frees the key as well, as the next attempt.
-            let _ = claimed.release_async().await;
-            return Err(Problem::new(ProblemCode::Overloaded).retry_after(Duration::from_secs(1)));
-        };
-        let spawn = Arc::clone(&self.spawn);
-        let work = Work { config: self, claim, grpc };
-        let answer = tasks::run(&*spawn, permit, work.run(service, request, claimed));
-        // A task that was dropped has ended its claim, and nobody knows how far its handler came.
-        answer.await.unwrap_or(Err(Problem::new(ProblemCode::OutcomeUnknown)))
-    }
-
-    /// Claims, and says what a claim that is not granted is told.
-    pub(super) async fn ask<R: http_body::Body>(&self, claim: &ClaimRequest) -> Result<Told<R>, Refusal> {
-        let outcome = match self.store.claim_async(claim).await {
-            Ok(outcome) => outcome,
-            // Its key was used, and what for cannot be read: running it unprotected is no choice.
-            Err(ClaimError::Failed { fault: Fault::Damaged(_), .. }) => {
-                return Err(Problem::new(ProblemCode::StoreUnavailable).into());
-            }
-            Err(ClaimError::Nested { .. }) => return Err(Problem::new(ProblemCode::InProgress).into()),
-            Err(_) => return Err(Refusal::Unavailable),
-        };
-        let omitted = |status| Problem::new(ProblemCode::ResponseOmitted).original(status);
-        Err(Refusal::Problem(match outcome {
-            Outcome::Granted(claim) => return Ok(Told::Granted(Box::new(claim))),
-            Outcome::Settled(settled) => match self.stored(settled) {
-                (Some(StoredResponse::Whole { status, headers, body }), about) => {
-                    let mut response = replay::response(status, headers, body);
-                    self.mark(&mut response, &about);
-                    return Ok(Told::Replay(response));
-                }
-                (Some(StoredResponse::Omitted { status }), _) => omitted(Some(status)),
-                (None, _) => omitted(None),
-            },
-            Outcome::InFlight(holder) => {
-                let rest = holder.remaining().min(self.retry_after_limit);
-                Problem::new(ProblemCode::InProgress).retry_after(rest)
-            }
-            Outcome::Mismatched(_) => Problem::new(ProblemCode::KeyReused),
-            Outcome::Interrupted(_) => Problem::new(ProblemCode::Interrupted),
-        }))
-    }
-
-    /// What is stored, if it is a response that can be read.
-    fn stored(&self, settled: Settled) -> (Option<StoredResponse>, About) {
-        let about = *settled.about();
-        let bytes = match settled {
-            Settled::Completed(stored) => Some(stored.into_bytes()),
-            Settled::Failed(stored) => stored.decode::<ByteBuf>().ok().map(ByteBuf::into_vec),
-            Settled::Omitted(_) => None,
-        };
-        (bytes.as_deref().and_then(StoredResponse::decode), about)
-    }
-
-    fn mark<B>(&self, response: &mut Response<B>, about: &About) {
-        let headers = response.headers_mut();
-        headers.insert(self.marker.clone(), HeaderValue::from_static("true"));
-        if self.times {
-            for (name, time) in [
-                ("idempotency-settled-at", about.settled_at()),
-                ("idempotency-expires-at", about.forgotten_at()),
-            ] {
-                let date = HeaderValue::try_from(format!("@{}", time.unix_seconds()));
-                headers.insert(name, date.expect("digits make a header"));
-            }
-        }
-    }
-}
-
-/// Why a request does not run.
-pub(super) enum Refusal {
-    Problem(Problem),
-    /// The store could not be asked.
-    Unavailable,
-}
-
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
 }
 
 type Answer<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;

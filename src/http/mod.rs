@@ -6,10 +6,11 @@
 //! The layer goes inside authentication, so that the [`Scope`] can tell who asks, and directly outside the handler:
 //! what lies between the two runs once for each key, and what lies outside runs for each request.
 //!
-//! A request's way: `key` says what it is called, `fingerprint` what it asks for, the store's claim who runs it;
-//! `work` runs the handler in a task of its own and settles the claim; `replay` is what is stored; `problem` is how a
+//! A request's way: `key` says what it is called, `fingerprint` what it asks for, the store's claim who runs it
+//! (`answer`); `work` runs the handler in a task of its own and settles the claim; `replay` is what is stored; `problem` is how a
 //! request is refused.
 
+mod answer;
 mod body;
 mod builder;
 mod client;

@@ -3,10 +3,11 @@
 //! In this order: the response is there, the claim is settled and durable, the client is answered. So no client has
 //! seen a success that a retry could run again.
 
+use super::answer::{Refusal, Told};
 use super::body::{Body, read};
 use super::grpc;
 use super::handle::{Disposition, Owned};
-use super::layer::{Config, Refusal, Told};
+use super::layer::Config;
 use super::problem::{Problem, ProblemCode};
 use super::replay::StoredResponse;
 use crate::error::Fault;

@@ -1,20 +1,24 @@
-//! A unary call of tonic through the layer. What each `grpc-status` comes to is in `vectors/grpc.json`.
+//! Unary calls of tonic through the layer: in memory, and over HTTP/2 with tonic's own client. What each `grpc-status`
+//! comes to is in `vectors/grpc.json`.
 
-use crate::script::{Frames, collect};
+use crate::listener::{block_on, http2, serve};
+use crate::script::{Frames, Gate, collect};
+use axum::Router;
 use bytes::{Buf, BufMut};
 use claimdb::Store;
 use claimdb::backend::Mem;
 use claimdb::http::{Idempotency, Scope};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;
-use std::future::{Future, Ready, poll_fn, ready};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{Grpc, UnaryService};
+use tonic::{Code, Status};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -54,19 +58,35 @@ impl Decoder for Plain {
     }
 }
 
-/// Charges what it is asked to; declines `poor`, and is not there for `down`.
+const CHARGE: &str = "/pay.Payments/Charge";
+
+/// Charges what it is asked to; declines `poor`, is not there for `down`, and waits for its gate with `slow`.
 #[derive(Clone, Default)]
-struct Charge(Arc<AtomicUsize>);
+struct Charge {
+    runs: Arc<AtomicUsize>,
+    gate: Gate,
+}
+
+impl Charge {
+    fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
 
 impl UnaryService<Vec<u8>> for Charge {
     type Response = Vec<u8>;
-    type Future = Ready<Result<tonic::Response<Vec<u8>>, Status>>;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Vec<u8>>, Status>> + Send>>;
     fn call(&mut self, request: tonic::Request<Vec<u8>>) -> Self::Future {
-        let run = self.0.fetch_add(1, Ordering::SeqCst) + 1;
-        ready(match request.get_ref().as_slice() {
-            b"poor" => Err(Status::failed_precondition(format!("declined in run {run}"))),
-            b"down" => Err(Status::unavailable("later")),
-            other => Ok(tonic::Response::new([other, format!(" in run {run}").as_bytes()].concat())),
+        let (run, gate) = (self.runs.fetch_add(1, Ordering::SeqCst) + 1, self.gate.clone());
+        Box::pin(async move {
+            if request.get_ref() == b"slow" {
+                gate.await;
+            }
+            match request.get_ref().as_slice() {
+                b"poor" => Err(Status::failed_precondition(format!("declined in run {run}"))),
+                b"down" => Err(Status::unavailable("later")),
+                other => Ok(tonic::Response::new([other, format!(" in run {run}").as_bytes()].concat())),
+            }
         })
     }
 }
@@ -108,7 +128,7 @@ fn a_call_of_tonic_is_replayed_with_its_message_and_its_status() {
     let call = async |key: &str, message: &[u8]| {
         let mut service = service.clone();
         let framed = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat();
-        let request = Request::post("/pay.Payments/Charge").header("idempotency-key", key);
+        let request = Request::post(CHARGE).header("idempotency-key", key);
         let request = request.header("content-type", "application/grpc").header("te", "trailers");
         let request = request.body(Frames::of(framed)).unwrap();
         poll_fn(|context| Service::<Request<Frames>>::poll_ready(&mut service, context)).await.unwrap();
@@ -119,8 +139,7 @@ fn a_call_of_tonic_is_replayed_with_its_message_and_its_status() {
         let status = status.expect("a call ends with a status").to_str().unwrap().to_owned();
         Told { message: data.get(5..).unwrap_or_default().to_vec(), head: parts.headers, status }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let first = call("k", b"1999").await;
         assert_eq!((first.status.as_str(), &first.message[..]), ("0", &b"1999 in run 1"[..]));
         let again = call("k", b"1999").await;
@@ -131,7 +150,7 @@ fn a_call_of_tonic_is_replayed_with_its_message_and_its_status() {
             (other.status.as_str(), &other.head["idempotency-problem"]),
             ("9", &"key-reused".parse().unwrap())
         );
-        assert_eq!(charge.0.load(Ordering::SeqCst), 1, "P1: it was charged again");
+        assert_eq!(charge.runs(), 1, "P1: it was charged again");
         // A final refusal is stored, with its message; a passing one is not.
         for _ in 0..2 {
             let declined = call("p", b"poor").await;
@@ -140,7 +159,75 @@ fn a_call_of_tonic_is_replayed_with_its_message_and_its_status() {
         }
         for run in 3..5 {
             assert_eq!(call("d", b"down").await.status, "14");
-            assert_eq!(charge.0.load(Ordering::SeqCst), run, "a passing failure was stored");
+            assert_eq!(charge.runs(), run, "a passing failure was stored");
         }
+    });
+}
+
+#[test]
+fn a_call_over_http2_is_replayed_and_refused_as_any_call_is() {
+    block_on(async {
+        let store = Store::builder(Mem::new()).open().unwrap();
+        let charge = Charge::default();
+        let layer = Idempotency::tokio(&store, Scope::global()).request_limit(100).build().unwrap();
+        let routes = Router::new().route_service(CHARGE, Server(charge.clone())).layer(layer.clone());
+        let address = serve(routes).await;
+        let client = tonic::client::Grpc::with_origin(http2(), format!("http://{address}").parse().unwrap());
+        let call = async |key: &str, message: &[u8]| {
+            let mut client = client.clone();
+            client.ready().await.unwrap();
+            let mut request = tonic::Request::new(message.to_vec());
+            request.metadata_mut().insert("idempotency-key", key.parse().unwrap());
+            client.unary(request, PathAndQuery::from_static(CHARGE), Plain).await
+        };
+        let problem = |told: Result<tonic::Response<Vec<u8>>, Status>| {
+            let status = told.expect_err("it is refused");
+            let code = status.metadata().get("idempotency-problem").expect("it is the layer that refuses");
+            assert!(status.message().ends_with('.'), "a refusal says why: {status:?}");
+            (status.code(), code.to_str().unwrap().to_owned())
+        };
+
+        let first = call("k", b"1999").await.expect("it is charged");
+        let again = call("k", b"1999").await.expect("P8: a call that succeeded is replayed as one");
+        assert_eq!(again.metadata().get("idempotency-replayed").unwrap(), "true", "P8");
+        assert_eq!((again.get_ref(), charge.runs()), (first.get_ref(), 1), "P1: it was charged again");
+        assert_eq!(again.get_ref(), b"1999 in run 1");
+        assert_eq!(problem(call("k", b"2000").await), (Code::FailedPrecondition, "key-reused".into()), "P7");
+        assert_eq!(problem(call("a b", b"1").await), (Code::InvalidArgument, "key-invalid".into()));
+        assert_eq!(
+            problem(call("l", &[b'1'; 101]).await),
+            (Code::ResourceExhausted, "body-too-large".into())
+        );
+
+        // A stored refusal is the service's own status and message, not the layer's.
+        for _ in 0..2 {
+            let declined = call("p", b"poor").await.unwrap_err();
+            assert_eq!(
+                (declined.code(), declined.message()),
+                (Code::FailedPrecondition, "declined in run 2")
+            );
+        }
+        assert_eq!(charge.runs(), 2, "P8: a final refusal ran again");
+
+        // One that hangs up resets its stream; the call goes on, and its retry is told.
+        let slow = call("s", b"slow");
+        {
+            let mut slow = std::pin::pin!(slow);
+            while charge.runs() < 3 {
+                assert!(poll_fn(|context| Poll::Ready(slow.as_mut().poll(context))).await.is_pending());
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(problem(call("s", b"slow").await), (Code::Aborted, "in-progress".into()), "P1");
+        }
+        charge.gate.open();
+        layer.idle().await;
+        assert_eq!(
+            call("s", b"slow").await.unwrap().get_ref(),
+            b"slow in run 3",
+            "CN-01: it was not recorded"
+        );
+        store.close().unwrap();
+        assert_eq!(problem(call("n", b"1").await), (Code::Unavailable, "store-unavailable".into()), "P9");
+        assert_eq!(charge.runs(), 3, "P1: it was charged again");
     });
 }

@@ -53,7 +53,7 @@ fn settings_out_of_bounds_are_refused_by_name() {
 #[test]
 fn settings_that_exclude_each_other_are_refused_by_both_names() {
     type Change = fn(Builder) -> Builder;
-    let changes: [(&str, &str, Change); 7] = [
+    let changes: [(&str, &str, Change); 9] = [
         ("strict", "stripe", |layer| layer.strict().stripe()),
         ("strict", "key_from a function", |layer| layer.key_from(KeySource::github()).strict()),
         ("min_key_length", "key_from a function", |layer| {
@@ -61,7 +61,9 @@ fn settings_that_exclude_each_other_are_refused_by_both_names() {
         }),
         ("echo_key", "key_from a function", |layer| layer.key_from(KeySource::github()).echo_key()),
         ("fail_open", "quarantine", |layer| layer.fail_open().quarantine()),
+        ("fail_open", "max_attempts", |layer| layer.fail_open().max_attempts(3)),
         ("max_hold", "a longer lease", |layer| layer.lease(10 * SEC).max_hold(9 * SEC)),
+        ("max_hold", "a longer lease", |layer| layer.max_hold(9 * SEC)), // the store's is 30 s
         ("marker", "key_from the same header", |layer| layer.marker("idempotency-key".parse().unwrap())),
     ];
     for (one, other, change) in changes {
@@ -72,6 +74,31 @@ fn settings_that_exclude_each_other_are_refused_by_both_names() {
     }
     let told = build(|layer| layer.quarantine().durability(Durability::Result));
     assert!(matches!(told, Err(BuildError::Terms(_))), "quarantine needs a stored claim: {told:?}");
+}
+
+#[test]
+fn a_handler_holds_its_claim_for_a_lease_at_least_wherever_the_lease_is_set() {
+    let leases = [(None, 30 * SEC), (Some(5 * SEC), 5 * SEC), (Some(3600 * SEC), 3600 * SEC)];
+    for (of_store, lease) in leases {
+        let store = Store::builder(Mem::new()).sync_by(SyncBy::Caller);
+        let store = of_store.map_or(store.clone(), |lease| store.lease(lease)).open().unwrap();
+        let build = |settings: &dyn Fn(Builder) -> Builder| {
+            settings(Idempotency::builder(&store, owner(), |_: BoxTask| {})).build()
+        };
+        let told = build(&|layer| layer.max_hold(lease - Duration::from_millis(1)));
+        assert!(
+            matches!(told, Err(BuildError::Conflict { one: "max_hold", other: "a longer lease", .. })),
+            "P5: a handler is held for less than its lease of {lease:?}: {told:?}"
+        );
+        for settings in [
+            (&|layer: Builder| layer) as &dyn Fn(Builder) -> Builder,
+            &|layer| layer.max_hold(lease),
+            &|layer| layer.lease(SEC).max_hold(2 * SEC),
+            &|layer| layer.lease(86_400 * SEC),
+        ] {
+            build(settings).unwrap_or_else(|error| panic!("a lease of {lease:?}: {error}"));
+        }
+    }
 }
 
 #[test]

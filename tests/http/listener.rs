@@ -1,15 +1,21 @@
-//! The layer in axum, over a real listener on the loopback interface, with a client that speaks HTTP/1.1 by hand.
+//! The layer in axum, over a real listener on the loopback interface: with a client that speaks HTTP/1.1 by hand, and
+//! with one of HTTP/2.
 
-use crate::script::{Answer, Broken, Frames, Gate, Handler, Script};
+use crate::script::{Answer, Broken, Frames, Gate, Handler, Script, collect};
 use crate::vectors::{answer, cases, check, request_of, settings};
 use crate::world::{Seen, owner};
 use axum::Router;
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::routing::post;
 use claimdb::Store;
 use claimdb::backend::Mem;
 use claimdb::http::{ClaimHandle, Disposition, Idempotency, Scope};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -19,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tower_layer::Layer;
 use tower_service::Service;
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
@@ -27,7 +33,7 @@ fn store() -> Store {
     Store::builder(Mem::new()).open().unwrap()
 }
 
-async fn serve(router: Router) -> SocketAddr {
+pub async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(tokio::spawn(async move { axum::serve(listener, router).await }));
@@ -78,18 +84,49 @@ fn unchunk(mut rest: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Whether a case needs nothing that a socket cannot show: no clock, no pause, no trailers, no broken handler.
-fn plays(case: &Value) -> bool {
+/// A client that speaks HTTP/2 from the first byte on.
+pub fn http2<B>() -> Client<HttpConnector, B>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+{
+    Client::builder(TokioExecutor::new()).http2_only(true).build_http()
+}
+
+async fn send_http2(
+    client: &Client<HttpConnector, Full<Bytes>>,
+    address: SocketAddr,
+    mut sent: Request<Full<Bytes>>,
+) -> Seen {
+    *sent.uri_mut() = format!("http://{address}{}", sent.uri()).parse().unwrap();
+    let (parts, body) = client.request(sent).await.unwrap().into_parts();
+    assert_eq!(parts.version, http::Version::HTTP_2);
+    let (body, trailers) = collect(body).await;
+    Seen { head: Some((parts.status, parts.headers)), body, trailers, ended: true, ..Seen::default() }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Speaks {
+    Http1,
+    Http2,
+}
+
+/// Whether a case needs nothing that a socket cannot show: no clock, no pause, no broken handler; over HTTP/1.1 no
+/// trailers, and over HTTP/2 no headers of the connection, which it does not have.
+fn plays(case: &Value, speaks: Speaks) -> bool {
     let text = case.to_string();
     let steps = case["steps"].as_array().unwrap();
     let only_sends = steps.iter().all(|step| step["send"].is_object() && step["as"].is_null());
-    let needs = ["\"fails\":", "\"trailers\":", "\"retention_ms\":", "\"lease_ms\":", "\"show_times\":"];
+    let mut needs = vec!["\"fails\":", "\"retention_ms\":", "\"lease_ms\":", "\"show_times\":"];
+    needs.push(match speaks {
+        Speaks::Http1 => "\"trailers\":",
+        Speaks::Http2 => "\"keep-alive\"",
+    });
     only_sends && !needs.iter().any(|need| text.contains(need))
 }
 
-#[test]
-fn the_cases_are_told_the_same_over_a_listener() {
-    let cases: Vec<_> = cases().into_iter().filter(|(_, case)| plays(case)).collect();
+/// How many cases were played.
+fn play_all(speaks: Speaks) -> usize {
+    let cases: Vec<_> = cases().into_iter().filter(|(_, case)| plays(case, speaks)).collect();
     for (name, case) in &cases {
         println!("{name}"); // shown if it fails
         block_on(async {
@@ -103,14 +140,30 @@ fn the_cases_are_told_the_same_over_a_listener() {
                     script.answer(answer(&step["handler"], &Gate::default()));
                 }
                 let (parts, body) = request_of(&step["send"]).into_parts();
-                let (body, _) = crate::script::collect(body).await;
-                let seen = send(address, &bytes_of(&Request::from_parts(parts, ()), &body)).await;
+                let (body, _) = collect(body).await;
+                let seen = match speaks {
+                    Speaks::Http1 => send(address, &bytes_of(&Request::from_parts(parts, ()), &body)).await,
+                    Speaks::Http2 => {
+                        let sent = Request::from_parts(parts, Full::from(body));
+                        send_http2(&http2(), address, sent).await
+                    }
+                };
                 check(name, number, &step["expect"], &seen, script.runs());
             }
         });
     }
-    println!("vectors over a listener: {}", cases.len());
     assert!(cases.len() >= crate::vectors::AT_LEAST, "only {} cases", cases.len());
+    cases.len()
+}
+
+#[test]
+fn the_cases_are_told_the_same_over_a_listener() {
+    println!("vectors over a listener: {}", play_all(Speaks::Http1));
+}
+
+#[test]
+fn the_cases_are_told_the_same_over_http2_with_their_trailers() {
+    println!("vectors over HTTP/2: {}", play_all(Speaks::Http2));
 }
 
 fn raw(path: &str, key: Option<&str>) -> Vec<u8> {

@@ -70,6 +70,7 @@ pub fn settings(mut layer: Builder, case: &Value) -> Builder {
                 "standard-webhooks" => KeySource::standard_webhooks(),
                 "github" => KeySource::github(),
                 "cloud-events" => KeySource::cloud_events(),
+                "cloud-events-json" => KeySource::cloud_events_json(),
                 other => panic!("no keys are called {other}"),
             }),
             other => panic!("no setting is called {other}"),

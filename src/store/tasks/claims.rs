@@ -4,6 +4,8 @@ use super::StoreFuture;
 #[cfg(feature = "tower")]
 use crate::error::StorageError;
 use crate::error::{AdminError, ClaimError};
+#[cfg(feature = "tower")]
+use crate::record::Terms;
 use crate::record::{Kept, Omission};
 use crate::store::caller::Caller;
 use crate::store::settle::{Act, completions};
@@ -303,9 +305,9 @@ impl Claim {
 /// What the HTTP layer needs beside the public interface.
 #[cfg(feature = "tower")]
 impl Store {
-    /// Whether a claim on these terms can be made at all.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), ClaimError> {
-        self.0.check(request).map(drop)
+    /// The terms of such a claim, with the store's defaults filled in; an error if none can be made.
+    pub(crate) fn check(&self, request: &Request) -> Result<Terms, ClaimError> {
+        self.0.check(request).map(|request| request.terms)
     }
 
     /// Raises `signal` once `span` has passed on the store's clock, unless the alarm is dropped before.
