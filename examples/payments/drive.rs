@@ -3,11 +3,9 @@
 use crate::client::{Client, Random, Seen};
 use crate::ledger;
 use crate::report::Report;
+use crate::service::{Service, fresh_folder};
 use std::error::Error;
-use std::io::{self, BufRead as _, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,50 +40,8 @@ pub struct Options {
     folder: Option<PathBuf>,
 }
 
-/// A service that runs in a process of its own. Dropping it kills it.
-struct Service(Child);
-
-impl Service {
-    /// Starts it, and waits until it says where it listens.
-    fn start(folder: &Path, pause: u64) -> io::Result<(Self, SocketAddr)> {
-        let child = Command::new(std::env::current_exe()?)
-            .arg("serve")
-            .arg("--store")
-            .arg(folder.join("store"))
-            .arg("--ledger")
-            .arg(folder.join("ledger"))
-            .args(["--pause", &pause.to_string()])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut service = Self(child);
-        let mut line = String::new();
-        if let Some(output) = service.0.stdout.take() {
-            BufReader::new(output).read_line(&mut line)?;
-        }
-        let address = line.trim().strip_prefix("listening on ").and_then(|address| address.parse().ok());
-        match address {
-            Some(address) => Ok((service, address)),
-            None => Err(io::Error::other(format!("the service did not start, it said: {line:?}"))),
-        }
-    }
-}
-
-impl Drop for Service {
-    /// With SIGKILL, which it cannot see coming.
-    fn drop(&mut self) {
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
-            eprintln!("killing the service: {error}");
-        }
-    }
-}
-
 pub async fn drive(options: Options) -> Result<(), Box<dyn Error>> {
-    let folder = options.folder.clone().unwrap_or_else(|| "target/payments".into());
-    if options.folder.is_none() && folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    std::fs::create_dir_all(folder.parent().unwrap_or(Path::new(".")))?;
-    std::fs::create_dir(&folder)?;
+    let folder = fresh_folder(options.folder.as_deref(), "target/payments")?;
     let begun = Instant::now();
     let limit = Duration::from_secs(options.limit);
     let Ok(driven) = tokio::time::timeout(limit, run(&options, &folder)).await else {
@@ -110,7 +66,8 @@ pub async fn drive(options: Options) -> Result<(), Box<dyn Error>> {
 async fn run(options: &Options, folder: &Path) -> Result<(Vec<Seen>, usize), Box<dyn Error>> {
     let names: Arc<Vec<String>> =
         Arc::new((0..options.payments).map(|number| format!("payment-{number}")).collect());
-    let (mut service, address) = Service::start(folder, options.pause)?;
+    let pause = ["--pause".to_owned(), options.pause.to_string()];
+    let (mut service, address) = Service::start(folder, &pause)?;
     let (tell, told) = watch::channel(address);
     let answers = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
@@ -138,7 +95,7 @@ async fn run(options: &Options, folder: &Path) -> Result<(Vec<Seen>, usize), Box
         drop(service);
         kills += 1;
         let address;
-        (service, address) = Service::start(folder, options.pause)?;
+        (service, address) = Service::start(folder, &pause)?;
         tell.send_replace(address);
     }
     while let Some(ended) = clients.join_next().await {
@@ -146,7 +103,7 @@ async fn run(options: &Options, folder: &Path) -> Result<(Vec<Seen>, usize), Box
     }
     drop(service);
     kills += 1;
-    let (_service, address) = Service::start(folder, options.pause)?;
+    let (_service, address) = Service::start(folder, &pause)?;
     tell.send_replace(address);
     seen.push(pay_all(Client::new(told, 0), Random(0), names, answers).await?);
     Ok((seen, kills))

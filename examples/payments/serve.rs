@@ -1,6 +1,7 @@
 //! The service: axum, the store, and the layer between them.
 
 use crate::ledger::Ledger;
+use crate::service::raise_open_files;
 use axum::extract::{Path, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
@@ -32,6 +33,12 @@ pub struct Options {
     /// Milliseconds between a payment and its answer.
     #[arg(long, default_value_t = 0)]
     pause: u64,
+    /// Milliseconds for which a request waits while another with its key is being worked on; with 0 it is told 409.
+    #[arg(long, default_value_t = 0)]
+    wait: u64,
+    /// Do not sync the ledger, which a power cut may then leave behind the store.
+    #[arg(long)]
+    unsynced_ledger: bool,
     /// Print the path and the key of each request, replays included.
     #[arg(long)]
     show_requests: bool,
@@ -111,18 +118,20 @@ async fn show(request: Request, next: Next) -> Response {
 }
 
 /// Both layers, which are over one store. Clients look again after a second rather than after a whole lease.
-fn layers(store: &Store) -> Result<[Idempotency; 2], BuildError> {
-    let plain = || Idempotency::tokio(store, caller()).required().retry_after_limit(Duration::from_secs(1));
-    Ok([plain().build()?, plain().stripe().build()?])
+fn layers(store: &Store, wait: Duration) -> Result<[Idempotency; 2], BuildError> {
+    let plain = Idempotency::tokio(store, caller());
+    let plain = plain.required().retry_after_limit(Duration::from_secs(1)).wait(wait);
+    Ok([plain.clone().build()?, plain.stripe().build()?])
 }
 
 pub async fn serve(options: Options) -> Result<(), Box<dyn Error>> {
+    raise_open_files(100)?;
     let store = Store::open(&options.store)?;
     let bank = Bank {
-        ledger: Arc::new(Ledger::open(&options.ledger)?),
+        ledger: Arc::new(Ledger::open(&options.ledger, !options.unsynced_ledger)?),
         pause: Duration::from_millis(options.pause),
     };
-    let [ours, stripe] = layers(&store)?;
+    let [ours, stripe] = layers(&store, Duration::from_millis(options.wait))?;
     let mut routes = Router::new()
         .route("/payments", post(payments))
         .route("/api/v1/app/{app}/msg", post(messages))

@@ -15,6 +15,19 @@ pub(super) fn is_call(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
+/// A message as it stands in `grpc-message`: percent-encoded where it is not visible ASCII or a blank.
+pub(super) fn encoded(message: &str) -> String {
+    let mut encoded = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b'%' => encoded.push_str("%25"),
+            b' '..=b'~' => encoded.push(char::from(byte)),
+            other => encoded.push_str(&format!("%{other:02X}")),
+        }
+    }
+    encoded
+}
+
 /// What is done with a response that carries a status among `headers`, or among its trailers; `None` if it is not
 /// there.
 ///

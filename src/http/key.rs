@@ -35,7 +35,7 @@ type OfBody = dyn Fn(&Parts, &Bytes) -> Found + Send + Sync;
 /// The parts of a key, or that there is none.
 pub(super) type Found = Result<Option<Vec<Vec<u8>>>, UnusableKey>;
 
-/// A request has a key that cannot be used.
+/// A request has a key that cannot be used, and why, in a text that its client is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnusableKey(pub &'static str);
@@ -71,7 +71,7 @@ impl KeySource {
     }
 
     /// What `key` finds in a request: the parts of its key, which are joined so that no two lists are one, or `None`
-    /// if it has none. A request whose key is unusable is refused with 400.
+    /// if it has none. A request whose key is unusable is refused with 400, and so is one whose parts are all empty.
     #[must_use]
     pub fn from_fn(
         key: impl Fn(&Parts) -> Result<Option<Vec<Vec<u8>>>, UnusableKey> + Send + Sync + 'static,
@@ -97,7 +97,7 @@ impl KeySource {
                 let parts = vec![parse(header.as_bytes(), form)?];
                 Ok(Some(Presented { parts, header: Some(header.clone()) }))
             }),
-            Kind::Function(key) => key(request).map(of_parts),
+            Kind::Function(key) => key(request).and_then(of_parts),
             Kind::Body(_) => return Ok(Asked::InBody),
         };
         Ok(found.map_err(refused)?.map_or(Asked::Nothing, Asked::Key))
@@ -105,7 +105,7 @@ impl KeySource {
 
     pub(super) fn of_body(&self, request: &Parts, body: &Bytes) -> Result<Option<Presented>, Problem> {
         match &self.0 {
-            Kind::Body(key) => Ok(of_parts(key(request, body).map_err(refused)?)),
+            Kind::Body(key) => key(request, body).and_then(of_parts).map_err(refused),
             Kind::Header(_) | Kind::Function(_) => Ok(None),
         }
     }
@@ -121,8 +121,13 @@ impl fmt::Debug for KeySource {
     }
 }
 
-fn of_parts(parts: Option<Vec<Vec<u8>>>) -> Option<Presented> {
-    parts.map(|parts| Presented { parts, header: None })
+fn of_parts(parts: Option<Vec<Vec<u8>>>) -> Result<Option<Presented>, UnusableKey> {
+    let Some(parts) = parts else { return Ok(None) };
+    // It would be one key of all requests that have nothing where the function looks.
+    if parts.iter().all(Vec::is_empty) {
+        return Err(UnusableKey("it is empty"));
+    }
+    Ok(Some(Presented { parts, header: None }))
 }
 
 fn refused(unusable: UnusableKey) -> Problem {

@@ -1,6 +1,7 @@
 //! Refusals: RFC 9457 problem details, or the form of gRPC.
 //!
-//! They are made of fixed text and numbers alone, so that none can show another request's data, or a key.
+//! They are made of fixed text and numbers alone, so that none can show another request's data, or a key. Some of the text
+//! is the user's ([`UnusableKey`](super::UnusableKey)), and may be of any characters.
 
 use super::body::Body;
 use super::grpc;
@@ -241,7 +242,7 @@ impl Problem {
 
     fn json(&self, types: &str) -> Bytes {
         let (code, title, detail) = (self.code.as_str(), self.code.title(), self.code.detail());
-        let because = self.because.map(|because| format!(": {because}")).unwrap_or_default();
+        let because = self.because.map(|because| format!(": {}", escaped(because))).unwrap_or_default();
         let original = self.original.map(|status| format!(r#","original_status":{}"#, status.as_u16()));
         let (status, original) = (self.code.status().as_u16(), original.unwrap_or_default());
         format!(
@@ -258,10 +259,24 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(grpc::STATUS, u16::from(self.code.grpc_status()).into());
-        headers.insert(grpc::MESSAGE, HeaderValue::from_str(&message).expect("fixed text is ASCII"));
+        let message = HeaderValue::try_from(grpc::encoded(&message));
+        headers.insert(grpc::MESSAGE, message.expect("what is encoded is visible ASCII and blanks"));
         headers.insert(GRPC_CODE, HeaderValue::from_static(self.code.as_str()));
         response
     }
+}
+
+/// The inside of a JSON string.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => escaped.extend(['\\', character]),
+            control if control < ' ' => escaped.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
 
 impl fmt::Display for Problem {

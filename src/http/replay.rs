@@ -42,7 +42,8 @@ impl StoredResponse {
     /// What to store of a response: its headers without those `not_stored`, nor those that concern one connection.
     pub(super) fn of(parts: &Parts, body: Whole, not_stored: &BTreeSet<String>) -> Self {
         let connection = per_connection(&parts.headers);
-        let mut headers = HeaderMap::with_capacity(parts.headers.len());
+        // Without a capacity: one that counts the values of a name apart can be more than a map takes.
+        let mut headers = HeaderMap::new();
         for (name, value) in &parts.headers {
             if !not_stored.contains(name.as_str()) && !connection.contains(name) {
                 headers.append(name, value.clone());
@@ -147,9 +148,10 @@ fn pairs(headers: &HeaderMap) -> Vec<(ByteBuf, ByteBuf)> {
 }
 
 fn map(pairs: Vec<(ByteBuf, ByteBuf)>) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::with_capacity(pairs.len());
+    let mut headers = HeaderMap::new();
     for (name, value) in pairs {
-        headers.append(HeaderName::from_bytes(&name).ok()?, HeaderValue::from_bytes(&value).ok()?);
+        let (name, value) = (HeaderName::from_bytes(&name).ok()?, HeaderValue::from_bytes(&value).ok()?);
+        headers.try_append(name, value).ok()?;
     }
     Some(headers)
 }

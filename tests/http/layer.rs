@@ -5,6 +5,7 @@ use crate::world::{World, owner, post, request};
 use claimdb::backend::Mem;
 use claimdb::http::{
     BoxTask, BuildError, Builder, ClaimHandle, HandleError, Idempotency, KeySource, Protect, Scope,
+    UnusableKey,
 };
 use claimdb::{CheckpointError, Durability, Store, SyncBy};
 use http::{Method, Request};
@@ -140,6 +141,35 @@ fn a_layer_inside_another_lets_the_claim_of_the_outer_one_be() {
         panic!("P6: it waits for itself")
     };
     assert_eq!((response.status().as_u16(), script.runs()), (200, 1));
+}
+
+#[test]
+fn why_a_key_is_unusable_may_be_said_in_any_text() {
+    let why = "no \"id\"\\ in \u{1}100 %\nSchlüssel";
+    let mut world = World::with(|layer| layer.key_from(KeySource::from_fn(move |_| Err(UnusableKey(why)))));
+    let seen = world.ask(post("k", ""));
+    assert_eq!((seen.status(), seen.code().as_str()), (400, "key-invalid"));
+    let problem: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();
+    assert!(problem["detail"].as_str().unwrap().ends_with(&format!(": {why}.")), "{problem}");
+    let seen = world.ask(request(Method::POST, "/", &[("content-type", "application/grpc")], ""));
+    assert!(!seen.panicked, "a refusal panicked");
+    let told = seen.header("grpc-message").expect("a refused call is told why");
+    assert!(told.ends_with(": no \"id\"\\ in %01100 %25%0ASchl%C3%BCssel."), "{told}");
+}
+
+#[test]
+fn a_function_that_finds_nothing_has_found_no_key() {
+    type Found = fn() -> Vec<Vec<u8>>;
+    for parts in [Vec::new as Found, || vec![Vec::new()], || vec![Vec::new(), Vec::new()]] {
+        for keys in [
+            KeySource::from_fn(move |_| Ok(Some(parts()))),
+            KeySource::from_body(move |_, _| Ok(Some(parts()))),
+        ] {
+            let mut world = World::with(|layer| layer.key_from(keys.clone()));
+            assert_eq!(world.ask(post("k", "")).code(), "key-invalid", "P1: all requests have one key");
+            assert_eq!(world.script.runs(), 0);
+        }
+    }
 }
 
 #[test]

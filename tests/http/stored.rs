@@ -174,6 +174,22 @@ fn a_replay_is_what_the_first_client_got_without_what_was_its_own() {
 }
 
 #[test]
+fn a_response_with_as_many_headers_as_a_map_takes_is_replayed() {
+    // More values than a map takes names, and as many names as it takes.
+    for (names, values) in [(1, 40_000), (24_000, 1)] {
+        let pairs =
+            (0..names).flat_map(|name| (0..values).map(move |_| (format!("x-{name}"), String::new())));
+        let mut world = World::new();
+        world.script.answer(Answer { headers: pairs.collect(), ..Answer::default() });
+        let (first, again) = (world.ask(post("k", "")), world.ask(post("k", "")));
+        assert!(!first.panicked, "P8: {names} headers: the layer panicked after its handler had acted");
+        let count = |seen: &crate::world::Seen| seen.head.as_ref().unwrap().1.len();
+        assert_eq!((count(&first), count(&again)), (names * values, names * values + 1), "RP-08");
+        assert!(again.is_replay() && world.script.runs() == 1, "P8: {names} headers: it ran again");
+    }
+}
+
+#[test]
 fn a_response_too_large_to_keep_is_told_as_done_and_never_run_again() {
     // By the layer's limit, and by the store's.
     let layer_limit = World::with(|layer| layer.response_limit(10));
