@@ -317,6 +317,16 @@ pub enum OpenError {
         /// Its mode.
         mode: u32,
     },
+    /// The folder is on a file system that is mounted read-only. Whatever reads a store opens it, and that writes: the
+    /// lock, and what the engine does to recover its files.
+    #[error(
+        "opening the store {place}: its file system is mounted read-only, and every opening writes, to verify as well; \
+         mount it for writing, or copy the folder and use the copy: `cp -a {quoted} FOLDER`", quoted = quoted(place)
+    )]
+    ReadOnly {
+        /// The store's folder.
+        place: String,
+    },
     /// The engine or the file system refused.
     #[error("opening the store {place}: {source}; mend the cause, then open it again")]
     Storage {
@@ -380,6 +390,6 @@ pub enum OpenError {
 }
 
 /// A path as a shell takes it.
-fn quoted(path: &str) -> String {
+pub(crate) fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
 }

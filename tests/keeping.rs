@@ -206,7 +206,7 @@ fn repair_wants_to_be_agreed_to_and_says_what_is_asked_of_whom() {
     let repaired = claimdb("repair", &[&"--yes", &"--json", &place.store()]);
     assert_eq!(repaired.code, Some(0), "{}", repaired.err);
     let counts = repaired.json();
-    assert_eq!(counts.as_object().unwrap().len(), 6, "{counts}");
+    assert_eq!(counts.as_object().unwrap().len(), 7, "{counts}");
     assert_eq!(
         (&counts["records"], &counts["aside"], &counts["new_ceiling"]),
         (&1.into(), &2.into(), &Value::Null)
@@ -219,4 +219,24 @@ fn repair_wants_to_be_agreed_to_and_says_what_is_asked_of_whom() {
     let store = Store::open(place.store()).unwrap();
     assert!(store.get("b").unwrap().is_some());
     assert!(store.claim("a").unwrap().granted().is_some());
+}
+
+#[test]
+fn what_compacting_failed_at_is_told_with_what_stands_and_what_to_do() {
+    for (command, doing) in [("compact", "compacting"), ("repair", "repairing")] {
+        let place = Place::new();
+        // In the way of the mark that it begins with.
+        fs::create_dir(place.store().join("compacting")).unwrap();
+        let ended = match command {
+            "repair" => claimdb(command, &[&"--yes", &place.store()]),
+            _ => claimdb(command, &[&place.store()]),
+        };
+        assert_eq!(ended.code, Some(1), "{}", ended.err);
+        let expected = format!("{doing} the store {}: ", place.store().display());
+        for words in [expected.as_str(), "Is a directory", "stands as it was", "Mend the cause", "try again"]
+        {
+            assert!(ended.err.contains(words), "it does not say {words:?}: {}", ended.err);
+        }
+        is_whole(&place.store());
+    }
 }

@@ -67,20 +67,25 @@ fn log(folder: &Path) -> PathBuf {
     folder.join("sled").join("db")
 }
 
-/// sled's files and ours, but for the lock, the mark of a clean close, and what is taken from the disk ahead.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+/// All files and folders below `folder`.
+fn everything(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
-        for name in names(&folder) {
-            let path = folder.join(&name);
+        for path in names(&folder).into_iter().map(|name| folder.join(name)) {
             if path.is_dir() {
-                folders.push(path);
-            } else if !["lock", "clean", "reserve"].contains(&name.as_str()) {
-                found.insert(path.clone(), fs::read(path).unwrap());
+                folders.push(path.clone());
             }
+            found.push(path);
         }
     }
     found
+}
+
+/// sled's files and ours, but for the lock, the mark of a clean close, and what is taken from the disk ahead.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = everything(folder).into_iter().filter(|path| path.is_file());
+    let files = files.filter(|path| !["lock", "clean", "reserve"].iter().any(|name| path.ends_with(name)));
+    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
 fn has_all(folder: &Path) {
@@ -103,6 +108,7 @@ fn is_refused(folder: &Path) -> String {
     assert!(before == after, "a refused opening changed something");
     let (text, place) = (error.to_string(), folder.canonicalize().unwrap().display().to_string());
     assert!(text.contains(&format!("`cp -a '{place}' '{place}.damaged'`")), "what to do next: {text}");
+    assert!(!text.contains("backtrace") && !text.contains("Some("), "an engine's own words: {text}");
     text
 }
 
@@ -184,16 +190,25 @@ fn a_byte_that_went_bad_after_a_clean_close_is_damage_and_no_torn_tail() {
 }
 
 #[test]
-fn a_tail_file_of_something_else_is_damage() {
+fn a_damaged_tail_file_is_refused_and_a_repair_puts_it_aside() {
     let folder = fresh();
     let tail = folder.path().join("tail");
-    let good = fs::read(&tail).unwrap();
-    for bad in ["", "claimdb-tail 2 0 1", "claimdb-tail 1 0", "claimdb-tail 1 0 -1"] {
+    let good = fs::read_to_string(&tail).unwrap();
+    let other_checksum = format!("{}1", good.trim_end());
+    for bad in ["", "claimdb-tail 2 0 1", "claimdb-tail 1 0", "claimdb-tail 1 0 -1", &other_checksum] {
         fs::write(&tail, bad).unwrap();
-        assert!(is_refused(folder.path()).contains("`tail`"));
+        let text = is_refused(folder.path());
+        let repair = format!("`claimdb repair '{}'`", folder.path().canonicalize().unwrap().display());
+        assert!(text.contains("`tail`") && text.contains(&repair), "it does not say what to do: {text}");
     }
-    fs::write(&tail, good).unwrap();
+    let repaired = Store::repair(folder.path()).unwrap_or_else(|error| panic!("P6 never stuck: {error}"));
+    let [aside] = &asides(folder.path())[..] else { panic!("it is kept in one folder") };
+    assert_eq!(repaired.tail_in, Some(aside.canonicalize().unwrap().join("tail")));
+    assert_eq!(fs::read_to_string(aside.join("tail")).unwrap(), other_checksum, "nothing is wiped");
+    assert_eq!(repaired.copied.records, u64::try_from(KEYS).unwrap());
     has_all(folder.path());
+    assert_eq!(Store::repair(folder.path()).unwrap().tail_in, None, "once is enough");
+    assert_eq!(asides(folder.path()).len(), 1);
 }
 
 #[test]
@@ -262,14 +277,34 @@ fn nobody_else_gets_at_the_files() {
     fs::create_dir(&found).unwrap();
     fs::set_permissions(&found, Permissions::from_mode(0o755)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    // Everything below a folder but for what was there before.
+    let is_private = |folder: &Path| {
+        for path in everything(folder) {
+            let expected = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&path), expected, "everybody gets at {}: {:o}", path.display(), mode(&path));
+        }
+    };
     for folder in [&made, &found] {
         let store = open(folder).unwrap();
         fill(&store);
-        store.close().unwrap();
-        for name in names(folder) {
-            let expected = if name == "sled" { 0o700 } else { 0o600 };
-            assert_eq!(mode(&folder.join(&name)), expected, "{name}");
+        // Neighbours that outgrow the log, and go into files of their own.
+        for key in 0..17 {
+            store.kv("large").put(format!("v{key:02}"), vec![u8::try_from(key).unwrap(); 900_000]).unwrap();
         }
+        store.backup(folder.with_extension("backup")).unwrap();
+        store.close().unwrap();
+        assert!(!names(&folder.join("sled/blobs")).is_empty(), "no file of its own was made");
+        is_private(folder);
+        is_private(&folder.with_extension("backup"));
+        has_all(folder);
+        flip(&snapshots(folder)[0], 3);
+        has_all(folder);
+        Store::compact(folder).unwrap();
+        is_private(folder);
+        fs::write(folder.join("tail"), "no checksum").unwrap();
+        Store::repair(folder).unwrap();
+        is_private(folder);
+        assert!(!asides(folder).is_empty());
     }
     assert_eq!((mode(&made), mode(&found)), (0o700, 0o755), "what was there stays as it was");
 }

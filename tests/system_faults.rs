@@ -3,7 +3,8 @@
 //! `strace` does that, call by call, and a preloaded library cuts writes short. Needs Linux, root and strace, and says
 //! *skipped* without them. `CLAIMDB_FAULTS` says how many, and `CLAIMDB_SEED` repeats a run as far as threads allow. The parent opens the store again after
 //! each fault, in the same boot, and each time asks for all that was told. In the same run a twin, the same store over
-//! an engine that keeps failed syncs to itself, must be caught: else these faults test nothing.
+//! an engine that keeps failed syncs to itself, must be caught: else these faults test nothing. Besides, every read of some
+//! openings fails, one after the other.
 
 #[cfg(all(not(loom), target_os = "linux"))]
 #[path = "support/child.rs"]
@@ -74,8 +75,9 @@ mod harness {
         ("openat", "error=EIO", 40),
         ("sync_file_range", "error=ENOSPC", 8),
     ];
-    /// Of sled's log alone: what is read of it before sled reads.
+    /// Of sled's log alone: what is read of it before sled reads, and what sled reads.
     const READ: &str = "read";
+    const SLED_READS: &str = "pread64";
     /// For longer than a caller waits.
     const HANG: &str = "delay_enter=3s";
     /// Before these are over a program has not reached its main.
@@ -96,8 +98,10 @@ mod harness {
         let short = short_writes::run(faults / 4, &mut random).map_err(fail)?;
         let done = real(faults - faults / 4, &mut random).map_err(fail)?;
         opens_in_order().map_err(fail)?;
+        nothing_is_written_where_nothing_can_be().map_err(fail)?;
+        let reads = each_read_of_an_opening().map_err(fail)?;
         twin().map_err(fail)?;
-        println!("system_faults: {} faults and short writes", done + short);
+        println!("system_faults: {} faults, short writes and reads", done + short + reads);
         Ok(Passed::Ran)
     }
 
@@ -115,7 +119,7 @@ mod harness {
                 let for_good = if what != HANG && (tried / FAULTS.len() + tried) % 2 == 1 { "+" } else { "" };
                 let fault = format!("{call}:{what}:when={number}{for_good}");
                 tried += 1;
-                let struck = strike("sled", folder.path(), round, &fault, &mut told)
+                let struck = strike(&task("sled", folder.path(), round), &fault, &mut told)
                     .and_then(|struck| told.judge(&folder.path().join("store")).map(|()| struck))
                     .map_err(|reason| {
                         format!("{fault}, round {round}: {reason}; it told {:?}", told.errors)
@@ -141,6 +145,84 @@ mod harness {
             return Err("too little was told to mean anything".to_owned());
         }
         Ok(done)
+    }
+
+    /// Each read of an opening fails, one after the other: of stores with and without a snapshot, of one segment and of
+    /// several, closed and killed. What was told must be there whether that opening succeeds or not, and at the next.
+    fn each_read_of_an_opening() -> Result<u64, String> {
+        let (mut struck, mut refused) = (0, 0);
+        for (acts, has_snapshot, is_killed) in
+            [(12, false, false), (12, true, false), (12, true, true), (150, false, true)]
+        {
+            let (made, mut told) = (folder()?, Told::default());
+            let mut work = Task { acts, ..task("sled", made.path(), 1) };
+            if has_snapshot {
+                Running::start(&Task { round: 0, ..work.clone() }, &[], &[])?.finish(&mut told)?;
+            }
+            told.begin();
+            let mut running = Running::start(&work, &[], &[])?;
+            while let Some(line) = running.line()? {
+                told.take(&line)?;
+                if is_killed && told.completed.len() > acts {
+                    running.signal(rustix::process::Signal::KILL)?;
+                }
+            }
+            // The same keys again, so that it tells what it finds.
+            work.acts = 3;
+            for (call, for_good) in [(READ, ""), (SLED_READS, ""), (SLED_READS, "+")] {
+                if for_good == "+" && acts == 12 {
+                    continue;
+                }
+                for number in 1.. {
+                    let (copied, mut told) = (folder()?, told.clone());
+                    work.store = copied.path().join("store");
+                    copy(&made.path().join("store"), &work.store)?;
+                    let fault = format!("{call}:error=EIO:when={number}{for_good}");
+                    let hit = strike(&work, &fault, &mut told)
+                        .and_then(|hit| told.judge(&work.store).map(|()| hit))
+                        .map_err(|reason| {
+                            let store = format!("snapshot {has_snapshot}, killed {is_killed}");
+                            format!("opening, {store}, {fault}: {reason}; it told {:?}", told.errors)
+                        })?;
+                    if !hit {
+                        break;
+                    }
+                    struck += 1;
+                    refused += u64::from(!told.opened);
+                }
+            }
+        }
+        println!("system_faults: reads while opening: {struck} struck, {refused} openings refused, lost 0");
+        if struck < 40 || refused < 20 {
+            return Err("too few reads were struck to mean anything".to_owned());
+        }
+        Ok(struck)
+    }
+
+    /// A store on a file system that is mounted read-only: here only its lock file says so.
+    fn nothing_is_written_where_nothing_can_be() -> Result<(), String> {
+        let (folder, mut told) = (folder()?, Told::default());
+        let task = task("sled", folder.path(), 0);
+        Running::start(&task, &[], &[])?.finish(&mut told)?;
+        let words = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=openat:error=EROFS", "-P"];
+        let lock = task.store.join("lock").display().to_string();
+        let wrapper: Vec<_> = words.map(str::to_owned).into_iter().chain([lock]).collect();
+        told.begin();
+        Running::start(&task, &wrapper, &[])?.finish(&mut told)?;
+        match &told.errors[..] {
+            [error] if error.contains("mounted read-only") && error.contains("`cp -a '") => {
+                told.judge(&task.store)
+            }
+            errors => Err(format!("on a read-only file system it does not say what to do: {errors:?}")),
+        }
+    }
+
+    fn copy(from: &Path, to: &Path) -> Result<(), String> {
+        let copied = Command::new("cp").arg("-a").args([from, to]).status();
+        match copied.is_ok_and(|status| status.success()) {
+            true => Ok(()),
+            false => Err(format!("copying {} failed", from.display())),
+        }
     }
 
     /// After a kill the log is synced, dropped from the page cache and read through, before sled reads any of it.
@@ -181,7 +263,7 @@ mod harness {
         ] {
             let folder = folder()?;
             let mut told = Told::default();
-            let judged = strike("deaf", folder.path(), 0, fault, &mut told)
+            let judged = strike(&task("deaf", folder.path(), 0), fault, &mut told)
                 .and_then(|_| told.judge(&folder.path().join("store")));
             match judged {
                 Err(reason) if reason.contains(promise) => {
@@ -203,19 +285,12 @@ mod harness {
     }
 
     /// Lets a child work while `fault` strikes; tells whether it did.
-    fn strike(
-        backend: &str,
-        folder: &Path,
-        round: u64,
-        fault: &str,
-        told: &mut Told,
-    ) -> Result<bool, String> {
-        let log = folder.join("strace");
+    fn strike(task: &Task, fault: &str, told: &mut Told) -> Result<bool, String> {
+        let log = task.store.with_file_name("strace");
         let call = fault.split(':').next().unwrap_or_default();
-        let task = task(backend, folder, round);
         let words = ["strace", "-f", "-qq", "--seccomp-bpf", "-o"].map(str::to_owned);
         let trace = ["-e".to_owned(), format!("trace={call}"), "-e".to_owned(), format!("inject={fault}")];
-        let only = if call == READ {
+        let only = if [READ, SLED_READS].contains(&call) {
             vec!["-P".to_owned(), task.store.join("sled/db").display().to_string()]
         } else {
             vec![]
@@ -223,9 +298,14 @@ mod harness {
         let trace = trace.into_iter().chain(only);
         let wrapper: Vec<_> = words.into_iter().chain([log.display().to_string()]).chain(trace).collect();
         told.begin();
-        Running::start(&task, &wrapper, &[])?.finish(told)?;
+        Running::start(task, &wrapper, &[])?.finish(told)?;
         let log = fs::read_to_string(log).map_err(|error| format!("reading what strace saw: {error}"))?;
         let struck = log.lines().any(|line| line.contains("INJECTED") || line.contains("DELAYED"));
+        let for_no_person =
+            |text: &&String| ["Os {", "Some(", "backtrace"].iter().any(|word| text.contains(word));
+        if let Some(text) = told.errors.iter().find(for_no_person) {
+            return Err(format!("an engine's own words reach its users: {text}"));
+        }
         if call == "fdatasync" {
             nothing_is_synced_after_a_failure(&log)?;
         }

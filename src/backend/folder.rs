@@ -9,6 +9,8 @@
 //!
 //! While a store over sled is compacted there are two more, see `sled/replace.rs`.
 
+#[cfg(feature = "sled")]
+use crate::clock::{Clock as _, SystemClock};
 use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::sync::Mutex;
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
@@ -85,7 +87,12 @@ impl Folder {
         let lock_path = path.join("lock");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock = options.open(&lock_path).map_err(failed("opening the lock file in"))?;
+        let mut lock = match options.open(&lock_path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                return Err(OpenError::ReadOnly { place });
+            }
+            opened => opened.map_err(failed("opening the lock file in"))?,
+        };
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -211,6 +218,26 @@ impl Folder {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => sync_folder(&self.path),
         }
+    }
+
+    /// Moves files into a folder `aside-` and the date, for people; tells where that is.
+    #[cfg(feature = "sled")]
+    pub(super) fn put_aside(&self, files: &[PathBuf]) -> io::Result<PathBuf> {
+        let aside = self.path.join(format!("aside-{}", SystemClock::new().wall().utc()));
+        DirBuilder::new().recursive(true).mode(0o700).create(&aside)?;
+        for file in files {
+            if let Some(name) = file.file_name() {
+                let to = aside.join(name);
+                if to.try_exists()? {
+                    let reason = format!("`{}` is there already; try again in a second", to.display());
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+                }
+                fs::rename(file, to)?;
+            }
+        }
+        sync_folder(&aside)?;
+        sync_folder(&self.path)?;
+        Ok(aside)
     }
 
     /// With how long a main file the store was closed; `None` if the last opening did not end well.

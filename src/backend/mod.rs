@@ -20,6 +20,8 @@
 #[cfg(any(feature = "sled", feature = "redb"))]
 mod folder;
 mod mem;
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod readable;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "sled")]

@@ -161,7 +161,7 @@ pub fn folder() -> Result<tempfile::TempDir, String> {
 }
 
 /// What was told of a store by all its children.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Told {
     pub completed: BTreeMap<String, (u64, usize)>,
     granted: BTreeMap<String, u64>,

@@ -17,6 +17,7 @@
 mod queue;
 
 use super::folder::{Files, Folder, sync_folder};
+use super::readable::readable;
 use super::{Backend, Commit, Engine, Swap, Visit};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
@@ -158,7 +159,7 @@ fn open_error(place: String, error: Error) -> OpenError {
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("redb panicked: {}", text.unwrap_or("without a message"))
+    format!("redb panicked: {}", readable(text.unwrap_or("without a message")))
 }
 
 struct RedbEngine {

@@ -15,9 +15,10 @@ use crate::sync::{Mutex, Signal};
 use rustix::fs::{Dir, FlockOperation, flock};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,7 +155,10 @@ impl Barrier {
             }
             opened => opened,
         };
-        opened?.sync_all()?;
+        let file = opened?;
+        // sled makes it as the umask says.
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.sync_all()?;
         if self.spare.lock().is_none() {
             let spare = File::open(&self.blobs).ok();
             *self.spare.lock() = spare;

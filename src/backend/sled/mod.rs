@@ -5,9 +5,10 @@
 //! - Its flush does not survive a power cut. [`barrier`] syncs the files themselves.
 //! - It can open "successfully" with nothing in it when its file was cut short. The file `format`, written after
 //!   the first sync, says that there was something.
-//! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed. A snapshot that
-//!   is damaged is put aside, and sled builds a new one from its log.
-//! - It takes damage in the log for its end, and opens with less. [`log`] finds what can be found of that.
+//! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed.
+//! - It takes a read that fails for the end of its log, fills the rest with zeros and opens, with less. So [`recovery`]
+//!   reads the log for it, and leaves it a [`snapshot`] that knows all. One that is damaged is put aside.
+//! - It takes damage in the log for its end as well. [`log`] finds what can be found of that.
 //! - When it cannot make a file in `blobs/`, its next flush waits for ever. From then on syncs fail instead.
 //! - A full disk leaves it unusable, and an opening needs room. [`room`] takes that ahead.
 //! - It panics on some damage, when opening and when dropped after a failed sync. Both are caught.
@@ -21,21 +22,26 @@
 mod barrier;
 mod lock;
 mod log;
+mod messages;
+mod recovery;
 mod replace;
 mod room;
+mod snapshot;
 
 use super::folder::{Files, Folder};
+use super::readable::{code_in, readable};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
 use barrier::Barrier;
 use lock::SledsLock;
+use messages::Refusal;
 use room::Room;
 use std::fmt;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::ops::{Bound, ControlFlow};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,6 +92,20 @@ impl Backend for Sled {
 }
 
 impl Sled {
+    /// Puts the checksum of the last close aside if the log does not match it, so that the next opening does without;
+    /// tells where it is.
+    pub(crate) fn put_bad_tail_aside(&self) -> Result<Option<PathBuf>, OpenError> {
+        if Folder::is_absent(&self.path, FILES) {
+            return Err(OpenError::NoStore { place: self.place() });
+        }
+        let folder = Folder::lock(&self.path, FILES)?;
+        log::put_bad_tail_aside(&folder).map_err(|error| {
+            let place = folder.name();
+            let source = StorageError::new("putting the file `tail` aside in", place.clone(), error);
+            OpenError::Storage { place, source }
+        })
+    }
+
     fn open_engine(&self) -> Result<SledEngine, OpenError> {
         if self.must_exist && Folder::is_absent(&self.path, FILES) {
             return Err(OpenError::NoStore { place: self.place() });
@@ -111,25 +131,24 @@ impl Sled {
         }
         room::release(&folder).map_err(failed("giving reserved room back in"))?;
         folder.prepare()?;
-        log::read_through(&folder).map_err(failed("reading sled's log in"))?;
-        // sled makes its files as the umask says; behind this folder nobody else reaches them.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder.engine());
-        made.map_err(failed("making sled's folder in"))?;
-        let kept = log::keep_segment(&folder).map_err(failed("reading sled's log in"))?;
-        let (db, config) = match self.open_sled(&folder) {
-            Err(error) => {
-                if let Some(kept) = kept {
-                    kept.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
-                }
-                let OpenError::Damaged { place, reason } = error else { return Err(error) };
-                let aside = log::put_bad_snapshots_aside(&folder);
-                match aside.map_err(failed("putting sled's snapshots aside in"))? {
-                    Some(aside) => self.open_from_log(&folder, aside)?,
-                    None => return Err(OpenError::Damaged { place, reason }),
-                }
-            }
-            Ok(opened) => opened,
+        make_private(&folder).map_err(failed("making sled's folder in"))?;
+        // Of a store that has had no sync nothing was told, and there is nothing that sled could lose.
+        let end = match folder.existed().then(|| recovery::advance(&folder)).transpose() {
+            Ok(end) => end.flatten(),
+            Err(Refusal::Failed(error)) => return Err(failed("reading sled's log in")(error)),
+            Err(Refusal::Damaged(reason)) => return Err(OpenError::Damaged { place: folder.name(), reason }),
         };
+        let opened = self.open_sled(&folder);
+        if let Some(end) = end.filter(|end| !end.is_as_it_was(&folder)) {
+            // Dropping it syncs, and panics if that fails. It may hold its lock for a moment after that.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(opened)));
+            Barrier::new(&folder)?.wait_for_sleds_lock();
+            end.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
+            let reason = "a part of its log that had just been read could not be read again; nothing was lost. Look at \
+                          the disk";
+            return Err(failed("opening sled in")(io::Error::other(reason)));
+        }
+        let (db, config) = opened?;
         let place = folder.name();
         // The token ceiling at least has been there since before the folder was marked.
         if folder.existed() && (!db.was_recovered() || db.is_empty()) {
@@ -154,55 +173,55 @@ impl Sled {
             Err(panic) => Err(OpenError::Damaged { place: folder.name(), reason: panic_text(&*panic) }),
         }
     }
+}
 
-    /// Opens once more, without the snapshots. If that does not give back all that they spoke of, everything is put
-    /// back as it was.
-    fn open_from_log(
-        &self,
-        folder: &Folder,
-        aside: log::Aside,
-    ) -> Result<(::sled::Db, ::sled::Config), OpenError> {
-        let place = folder.name();
-        let failed = |error| {
-            let source = StorageError::new("putting sled's snapshots back in", place.clone(), error);
-            OpenError::Storage { place: place.clone(), source }
-        };
-        // What is left of the first try may hold sled's lock for a moment.
-        Barrier::new(folder)?.wait_for_sleds_lock();
-        let refused = match self.open_sled(folder) {
-            Ok(db) if aside.is_reached(folder).map_err(failed)? => {
-                aside.keep().map_err(failed)?;
-                return Ok(db);
-            }
-            Ok(_) => "its snapshot is damaged, and its log ends before that".to_owned(),
-            Err(error) => format!("its snapshot is damaged, and without it: {error}"),
-        };
-        Barrier::new(folder)?.wait_for_sleds_lock();
-        aside.put_back(folder).map_err(failed)?;
-        Err(OpenError::Damaged { place, reason: refused })
+/// Makes sled's folders and the files that it would make as the umask says, before it does. sled takes an empty log and
+/// an empty `conf` for none.
+fn make_private(folder: &Folder) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder.blobs())?;
+    for file in [folder.main(), folder.engine().join("conf")] {
+        OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
     }
+    Ok(())
 }
 
 fn open_error(place: String, error: ::sled::Error) -> OpenError {
+    // sled tells a held lock by the text of the system's error alone.
+    if error.to_string().contains("WouldBlock") {
+        return OpenError::Locked { place, holder: String::new() };
+    }
+    let is_damage = matches!(error, ::sled::Error::Corruption { .. } | ::sled::Error::ReportableBug(_));
+    let cause = cause(error);
+    if is_damage {
+        return OpenError::Damaged { place, reason: cause.to_string() };
+    }
+    let source = StorageError::new("opening sled in", place.clone(), cause);
+    OpenError::Storage { place, source }
+}
+
+/// What an error of sled's says, in words for people. The system's own are told as such.
+fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    use ::sled::Error;
     match error {
-        ::sled::Error::Corruption { .. } | ::sled::Error::ReportableBug(_) => {
-            OpenError::Damaged { place, reason: error.to_string() }
+        // One that sled remembers has become a text.
+        Error::Io(error) => match error.raw_os_error().or_else(|| code_in(&error.to_string())) {
+            Some(code) => io::Error::from_raw_os_error(code).into(),
+            None => readable(&error.to_string()).into(),
+        },
+        Error::Corruption { at: Some(at), .. } => {
+            let at = at.lid();
+            format!("sled's log does not hold what was written at byte {at} of `sled/db`").into()
         }
-        // sled tells a held lock by the text of the system's error alone.
-        error if error.to_string().contains("WouldBlock") => {
-            OpenError::Locked { place, holder: String::new() }
-        }
-        error => {
-            let source = StorageError::new("opening sled in", place.clone(), error);
-            OpenError::Storage { place, source }
-        }
+        Error::Corruption { at: None, .. } => "sled's files do not hold what was written".into(),
+        Error::ReportableBug(what) | Error::Unsupported(what) => format!("sled: {}", readable(&what)).into(),
+        Error::CollectionNotFound(_) => "sled finds no tree of that name".into(),
     }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("sled panicked: {}", text.unwrap_or("without a message"))
+    format!("sled panicked: {}", readable(text.unwrap_or("without a message")))
 }
 
 struct SledEngine {
@@ -224,7 +243,7 @@ impl SledEngine {
     }
 
     fn error(&self, doing: &'static str, error: ::sled::Error) -> StorageError {
-        StorageError::new(doing, self.folder.name(), error)
+        StorageError::new(doing, self.folder.name(), cause(error))
     }
 
     /// What a failed write leaves behind. An error of the log is one that sled remembers, and every later call fails.

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Put aside what cannot be read, and write the rest anew
 ///
 /// Unreadable records and values go into a file `aside-1` (or the next number) in the store's folder, which is never
-/// deleted; the retention index is made anew; the rest is as it was. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE
+/// deleted; the retention index is made anew; the rest is as it was. A store that does not open because its log does not
+/// match the checksum of its last close is repaired without that: the file `tail` is put into a folder aside-DATE. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE
 /// AFTERWARDS: their work can run again. So it asks first, and without a terminal wants --yes. If a backup is recent
 /// enough, prefer that. No process may have the store open. Killed at any point, the store is as it was or repaired.
 #[derive(Debug, clap::Args)]
@@ -26,8 +27,9 @@ pub(crate) struct Args {
 
     /// Give the counts as JSON, in one line
     ///
-    /// {"records":5,"values":3,"forgotten":0,"aside":2,"aside_in":"claims/aside-1","new_ceiling":null}; aside_in is
-    /// null if nothing was put aside, new_ceiling the token ceiling if the stored one could not be believed.
+    /// {"records":5,"values":3,"forgotten":0,"aside":2,"aside_in":"claims/aside-1","tail_in":null,
+    /// "new_ceiling":null}; aside_in is null if nothing was put aside, tail_in if the log matched the checksum of its
+    /// last close, new_ceiling the token ceiling if the stored one could not be believed.
     #[arg(long)]
     json: bool,
 }
@@ -61,6 +63,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             repaired.aside
         );
     }
+    let tail_in = repaired.tail_in.as_ref().map(|path| path.display().to_string());
+    if let Some(path) = &tail_in {
+        advice += &format!(
+            "the checksum of the last close did not match the log, and was put aside as {path}; if it was the log that \
+             changed, results of the last opening may be gone: compare with the copy of the folder, or with a backup\n"
+        );
+    }
     if let Some(ceiling) = repaired.new_ceiling {
         advice += &format!(
             "the token ceiling could not be believed, and is {ceiling} now; if tokens above it may have been handed out, \
@@ -78,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "forgotten": copied.forgotten,
             "aside": repaired.aside,
             "aside_in": aside_in,
+            "tail_in": tail_in,
             "new_ceiling": repaired.new_ceiling.map(claimdb::Token::get),
         })
     };

@@ -34,6 +34,19 @@ pub enum CopyError {
     /// The engine failed.
     #[error("copying a store: {0}; the store is as it was: mend the cause and try again")]
     Storage(#[from] StorageError),
+    /// Writing a store anew failed on the way.
+    #[error(
+        "{doing} the store {place}: {source}. What is stored stands as it was; the next opening clears up what was begun. \
+         Mend the cause (after an I/O error, look at the disk), then try again"
+    )]
+    Replacing {
+        /// What was tried.
+        doing: &'static str,
+        /// The store's folder.
+        place: String,
+        /// What failed.
+        source: StorageError,
+    },
     /// The open store could not go on.
     #[error("backing up a store: {0}")]
     Fault(#[from] Fault),
@@ -58,6 +71,17 @@ pub enum CopyError {
 }
 
 impl CopyError {
+    /// Names what storage failed at: `doing` to the store in `place`.
+    #[cfg(feature = "sled")]
+    pub(super) fn replacing(self, doing: &'static str, place: &str) -> Self {
+        match self {
+            Self::Storage(source) | Self::Open(OpenError::Storage { source, .. }) => {
+                Self::Replacing { doing, place: place.to_owned(), source }
+            }
+            error => error,
+        }
+    }
+
     pub(super) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.display().to_string();
         move |error| Self::File { doing, path, source: Arc::new(error) }

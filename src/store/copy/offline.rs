@@ -63,7 +63,8 @@ impl crate::store::Store {
     pub fn compact(path: impl AsRef<Path>) -> Result<Copied, CopyError> {
         let sled = crate::backend::Sled::existing(path);
         let (place, clock) = (sled.place(), crate::clock::SystemClock::new());
-        sled.replace(|old, new| copy_closed((old, &place), (new, place.clone()), &clock))
+        let copied = sled.replace(|old, new| copy_closed((old, &place), (new, place.clone()), &clock));
+        copied.map_err(|error: CopyError| error.replacing("compacting", &place))
     }
 }
 

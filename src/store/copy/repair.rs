@@ -26,6 +26,9 @@ pub struct Repaired {
     pub aside: u64,
     /// The file that it was put into; `None` if there was nothing.
     pub aside_in: Option<PathBuf>,
+    /// Where the file `tail` was put, if the log did not match the checksum in it. If it is the log that was changed,
+    /// and not that file, results of the last opening may be gone: see the copy of the folder, or a backup.
+    pub tail_in: Option<PathBuf>,
     /// The token ceiling that was set, if the one that was stored could not be believed. If the clock is behind the time
     /// at which the store was used last, open it once with
     /// [`Builder::token_floor`](crate::Builder::token_floor) above every token that is known.
@@ -36,6 +39,9 @@ impl Store {
     /// Writes the store in the folder `path` anew from all that can be read of it. Nobody may have it open: it takes
     /// the store's lock, and tries once. What cannot be read goes into a file `aside-1` (or the next number) in the
     /// folder, whose format is in `docs/format.md` and which claimdb never deletes; the retention index is made anew.
+    ///
+    /// A store over sled that is refused because its log does not match the checksum of its last close (the file `tail`)
+    /// is opened without: that file goes into a folder `aside-` and the date.
     ///
     /// **Keys whose records are put aside are free afterwards: their work can run again.** Look at the file first, or
     /// have a backup, if that must not happen. Plain values that are put aside read as absent.
@@ -50,7 +56,14 @@ impl Store {
         let path = path.as_ref();
         let sled = Sled::existing(path);
         let place = sled.place();
-        sled.replace(|old, new| repair(old, new, &place, path, &SystemClock::new()))
+        let tail_in = match sled.put_bad_tail_aside() {
+            // The others have no such file.
+            Err(OpenError::OtherEngine { .. }) => None,
+            put => put?,
+        };
+        let repaired = sled.replace(|old, new| repair(old, new, &place, path, &SystemClock::new()));
+        let repaired = repaired.map_err(|error: CopyError| error.replacing("repairing", &place))?;
+        Ok(Repaired { tail_in, ..repaired })
     }
 }
 
@@ -109,7 +122,7 @@ fn repair(
     let (aside_in, count) = aside.close()?;
     let ceiling = new_ceiling.or(ceiling).unwrap_or(above);
     let copied = target.finish(ceiling, wall)?;
-    Ok(Repaired { copied, aside: count, aside_in, new_ceiling })
+    Ok(Repaired { copied, aside: count, aside_in, tail_in: None, new_ceiling })
 }
 
 /// The file for what cannot be read; made when there is something.
