@@ -36,10 +36,10 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
         |reason| DecodeError { type_name: std::any::type_name::<T>(), length: bytes.len(), reason, raw };
     // A limit is a part of bincode's types.
     let decoded = match bytes.len() {
-        ..=0x1000 => decode_within::<T, 0x1000>(bytes),
-        ..=0x1_0000 => decode_within::<T, 0x1_0000>(bytes),
-        ..=0x10_0000 => decode_within::<T, 0x10_0000>(bytes),
-        ..=0x100_0000 => decode_within::<T, 0x100_0000>(bytes),
+        0..=0x1000 => decode_within::<T, 0x1000>(bytes),
+        0x1001..=0x1_0000 => decode_within::<T, 0x1_0000>(bytes),
+        0x1_0001..=0x10_0000 => decode_within::<T, 0x10_0000>(bytes),
+        0x10_0001..=0x100_0000 => decode_within::<T, 0x100_0000>(bytes),
         _ => decode_within::<T, MAX_VALUE_LIMIT>(bytes),
     };
     let (value, used) = decoded.map_err(|error| fail(not_decoded(error)))?;
