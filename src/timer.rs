@@ -27,15 +27,17 @@ pub(crate) struct Timer(Arc<Shared>);
 struct Shared {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
-    /// Raised when the first alarm has changed or the thread is to end.
+    /// Raised when an alarm is before all that the thread waits for, or the thread is to end.
     changed: Arc<Signal>,
 }
 
-#[derive(Default)]
 struct Queue {
     /// By time, and by number among those of one time.
     alarms: BTreeMap<(Moment, u64), Action>,
     next_number: u64,
+    /// When the thread looks again, if it is not told to before. The alarm that it waits for may have been cancelled:
+    /// it looks once for nothing then, and is not woken for each alarm that comes and goes meanwhile.
+    looks_again: Moment,
     running: bool,
     ended: bool,
     worst: Duration,
@@ -59,7 +61,9 @@ pub(crate) struct Lateness {
 
 impl Timer {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let queue = Mutex::new(Queue::default());
+        let (alarms, looks_again, worst) = (BTreeMap::new(), NEVER, Duration::ZERO);
+        let queue = Queue { alarms, next_number: 0, looks_again, running: false, ended: false, worst };
+        let queue = Mutex::new(queue);
         Self(Arc::new(Shared { clock, queue, changed: Arc::new(Signal::new()) }))
     }
 
@@ -69,14 +73,15 @@ impl Timer {
         at: Moment,
         action: impl FnOnce() + Send + 'static,
     ) -> Result<Alarm, StorageError> {
-        let (at, first, start) = {
+        let (at, sooner, start) = {
             let mut queue = self.0.queue.lock();
             queue.next_number += 1;
             let at = (at, queue.next_number);
-            let first = queue.alarms.first_key_value().is_none_or(|(first, _)| at < *first);
+            let sooner = at.0 < queue.looks_again;
+            queue.looks_again = at.0.min(queue.looks_again);
             queue.alarms.insert(at, Box::new(action));
             let start = !std::mem::replace(&mut queue.running, true);
-            (at, first, start)
+            (at, sooner, start)
         };
         let alarm = Alarm { timer: self.clone(), at };
         if start {
@@ -85,7 +90,7 @@ impl Timer {
                 self.0.queue.lock().running = false;
                 return Err(StorageError::new("starting the timer thread of", "the store", error));
             }
-        } else if first {
+        } else if sooner {
             self.0.changed.notify();
         }
         Ok(alarm)
@@ -124,7 +129,9 @@ impl Shared {
                 if let Some(((at, _), _)) = due.first_key_value() {
                     queue.worst = queue.worst.max(now.since(*at));
                 }
-                (due, queue.alarms.first_key_value().map_or(NEVER, |((at, _), _)| *at))
+                let next = queue.alarms.first_key_value().map_or(NEVER, |((at, _), _)| *at);
+                queue.looks_again = next;
+                (due, next)
             };
             for ((at, _), action) in due {
                 debug_assert!(expired(now, at), "only what is due was taken out");

@@ -205,3 +205,24 @@ fn the_figures_of_the_backends_are_those_that_the_bench_wrote() {
         assert!(page.contains(&row["bytes"].to_string()), "docs/backends.md does not show {row}");
     }
 }
+
+#[test]
+fn the_figures_of_the_http_layer_are_those_that_the_bench_wrote() {
+    let json = fs::read_to_string(root().join("docs/figures/http.json")).expect("it is there");
+    let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");
+    let page = fs::read_to_string(root().join("docs/http.md")).expect("it is there");
+    let rows = figures["microseconds_at_the_median"].as_array().expect("it is a list");
+    assert_eq!(rows.len(), 6, "three durabilities, in memory and over the loopback interface");
+    assert_eq!(rows[0]["durability"], "Full", "the first row is the default");
+    for row in rows {
+        let text = |name: &str| row[name].as_str().expect("it is text").to_owned();
+        let (durability, way) = (text("durability"), text("way"));
+        let mut alone = figures["claim_and_complete"].as_array().expect("it is a list").iter();
+        let alone = alone.find(|alone| alone["durability"] == durability.as_str()).expect("it is there");
+        let row = format!(
+            "| `{durability}` | {way} | {} | {} | {} | {} |",
+            row["bare"], row["layer"], row["overhead"], alone["store_alone"]
+        );
+        assert!(page.contains(&row), "docs/http.md does not show what was measured: {row}");
+    }
+}
