@@ -86,6 +86,8 @@ mod harness {
             done += rounds;
             stores += 1;
             counts.add(ledger.counts);
+            // A long run that is ended early has shown this much.
+            println!("kill: so far over {engine}: {done} kills; lost {}", counts.lost);
         }
         let [opening, verifying, working] = at;
         println!(

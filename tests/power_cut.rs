@@ -132,6 +132,8 @@ mod harness {
                 done += cuts_here;
                 stores += 1;
                 counts.add(ledger.counts);
+                // A long run that is ended early has shown this much.
+                println!("power_cut: so far over {}: {done} cuts; lost {}", self.engine, counts.lost);
                 std::fs::remove_dir_all(&store).map_err(|error| format!("removing the store: {error}"))?;
                 // Else a cut early in the life of the next store brings this one back.
                 self.disk.sync()?;

@@ -152,6 +152,10 @@ mod harness {
         match claim.complete_bytes(crate::struck::value(token, 200)) {
             Ok(()) => println!("completed {}-key {token} 200", task.round),
             Err(SettleError::Lost(_)) => println!("busy lost"),
+            // Nobody settles by hand here.
+            Err(error @ SettleError::AlreadySettled(_)) => {
+                println!("error P3 fenced: {token} was not refused as lost: {error}");
+            }
             Err(error) => println!("error completing: {error}"),
         }
     }

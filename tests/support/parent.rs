@@ -103,7 +103,7 @@ impl Running {
             Moment::Verified | Moment::Sweeping => 1,
         };
         while left > 0 {
-            match self.lines.recv_timeout(SILENCE) {
+            match self.line(SILENCE, ledger) {
                 Ok(line) => {
                     let counts = match moment {
                         Moment::Told(_) => true,
@@ -147,6 +147,14 @@ impl Running {
         if status.success() && ledger.errors.is_empty() { Ok(()) } else { Err(self.ended_early(ledger)) }
     }
 
+    /// The next line, which the ledger hears how long it took.
+    fn line(&self, limit: Duration, ledger: &mut Ledger) -> Result<String, RecvTimeoutError> {
+        let start = Instant::now();
+        let line = self.lines.recv_timeout(limit);
+        ledger.counts.silence = ledger.counts.silence.max(start.elapsed());
+        line
+    }
+
     fn take(&mut self, line: &str, ledger: &mut Ledger) {
         let verified = ledger.verified;
         self.told = (self.told.0 + 1, line.to_owned());
@@ -158,7 +166,7 @@ impl Running {
 
     fn drain(&mut self, ledger: &mut Ledger) -> Result<(), String> {
         loop {
-            match self.lines.recv_timeout(END) {
+            match self.line(END, ledger) {
                 Ok(line) => self.take(&line, ledger),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => return Err(self.hangs("did not end", END)),

@@ -1,6 +1,7 @@
 //! What was told of plain values, and how much was told in all.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
@@ -20,6 +21,8 @@ pub struct Counts {
     pub lost: u64,
     /// How many values of each class of length were told.
     pub lengths: [u64; 6],
+    /// The longest that a child told nothing, an opening or a sync for the most part.
+    pub silence: Duration,
 }
 
 /// The ends of the classes of lengths.
@@ -38,6 +41,7 @@ impl Counts {
         self.checkpoints_found += other.checkpoints_found;
         self.values_found += other.values_found;
         self.lost += other.lost;
+        self.silence = self.silence.max(other.silence);
         for (count, more) in self.lengths.iter_mut().zip(other.lengths) {
             *count += more;
         }
@@ -50,7 +54,7 @@ impl Counts {
 
     /// What was told and found, for people; an error if that is too little to mean anything.
     pub fn summary(&self, crashes: u64) -> Result<String, String> {
-        let Self { completions, failures, grants, openings, sweeps, lost, lengths, .. } = self;
+        let Self { completions, failures, grants, openings, sweeps, lost, lengths, silence, .. } = self;
         let found = [
             self.settles_found,
             self.grants_found,
@@ -62,7 +66,8 @@ impl Counts {
         let text = format!(
             "{openings} openings, {sweeps} sweeps; told {completions} completions and {failures} failures (of up to \
              {CLASSES:?} bytes: {lengths:?}) and {grants} grants; found again {settles_found} settles, {grants_found} \
-             grants, {effects_found} effects, {checkpoints_found} checkpoints, {values_found} values; lost {lost}"
+             grants, {effects_found} effects, {checkpoints_found} checkpoints, {values_found} values; the longest silence \
+             {silence:.1?}; lost {lost}"
         );
         // A run that had nothing to lose shows nothing.
         let few =
