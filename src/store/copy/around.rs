@@ -176,7 +176,7 @@ fn goes_on_from(engine: &dyn Engine, place: &[u8]) -> bool {
     matches!(read(engine, place), Ok(Some(_))) || catch_unwind(AssertUnwindSafe(next)).unwrap_or(false)
 }
 
-/// A panic of the engine is one of its ways to say that it cannot.
-fn read(engine: &dyn Engine, key: &[u8]) -> Result<Option<Vec<u8>>, ()> {
+/// What is stored for `key`. A panic of the engine is one of its ways to say that it cannot tell.
+pub(super) fn read(engine: &dyn Engine, key: &[u8]) -> Result<Option<Vec<u8>>, ()> {
     catch_unwind(AssertUnwindSafe(|| engine.read(key))).map_err(drop)?.map_err(drop)
 }

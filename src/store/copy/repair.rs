@@ -1,6 +1,6 @@
 //! Making a store whole again: what cannot be read is put aside, and the rest is written anew.
 
-use super::around::{Gap, walk_around};
+use super::around::{Gap, read, walk_around};
 use super::piece::{Judge, Part, Piece};
 use super::{Copied, CopyError, Pair, Target};
 use crate::backend::{Engine, Old, put_bad_tail_aside, replace};
@@ -82,13 +82,13 @@ fn repair(
     clock: &dyn Clock,
 ) -> Result<(Repaired, Old), CopyError> {
     // One that cannot be read is as good as lost.
-    let stored = source.read(&ceiling_key()).unwrap_or_default();
+    let stored = read(source, &ceiling_key()).unwrap_or_default();
     if stored.as_ref().is_some_and(|stored| *stored == record::unfinished_copy()) {
         return Err(OpenError::UnfinishedCopy { place: place.to_owned() }.into());
     }
     let ceiling = stored.as_deref().and_then(|bytes| record::decode_ceiling(bytes).ok());
     let ceiling = ceiling.filter(|ceiling| *ceiling < CEILING_END);
-    let high_water = source.read(&high_water_key()).unwrap_or_default();
+    let high_water = read(source, &high_water_key()).unwrap_or_default();
     let high_water = high_water.as_deref().and_then(|bytes| record::decode_high_water(bytes).ok());
     let wall = RetentionClock::starting(clock.wall(), high_water, clock.now()).start();
     let judge = Judge { wall, ceiling };
