@@ -242,7 +242,7 @@ fn repair_wants_to_be_agreed_to_and_says_what_is_asked_of_whom() {
 #[test]
 fn what_compacting_failed_at_is_told_with_what_stands_and_what_to_do() {
     for (command, doing) in [("compact", "compacting"), ("repair", "repairing")] {
-        let place = Place::new();
+        let place = Place::new(Engine::Sled);
         // In the way of the mark that it begins with.
         fs::create_dir(place.store().join("compacting")).unwrap();
         let ended = match command {

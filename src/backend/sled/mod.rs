@@ -232,14 +232,6 @@ fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + Sync> {
     }
 }
 
-/// sled names no source of its errors: the system's own are told as such.
-fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + Sync> {
-    match error {
-        ::sled::Error::Io(error) => error.into(),
-        error => error.into(),
-    }
-}
-
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
