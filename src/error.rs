@@ -2,43 +2,14 @@
 //!
 //! Each message says what was tried, on what, what went wrong and what to do.
 
+mod storage;
+
+pub use storage::StorageError;
+
 use crate::key::{Key, KeyError, KeyLabel};
 use crate::token::Token;
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// An engine failed at one call.
-#[derive(Debug, Clone)]
-pub struct StorageError {
-    doing: &'static str,
-    place: String,
-    source: Arc<dyn Error + Send + Sync>,
-}
-
-impl StorageError {
-    /// `doing` is what was tried, such as "writing to"; `place` names the store's folder or the engine.
-    pub fn new(
-        doing: &'static str,
-        place: impl Into<String>,
-        source: impl Into<Box<dyn Error + Send + Sync>>,
-    ) -> Self {
-        Self { doing, place: place.into(), source: source.into().into() }
-    }
-}
-
-impl fmt::Display for StorageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} failed: {}", self.doing, self.place, self.source)
-    }
-}
-
-impl Error for StorageError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
-    }
-}
 
 /// Stored bytes that this build cannot take for a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -335,6 +306,17 @@ pub enum OpenError {
         /// What failed.
         source: StorageError,
     },
+    /// There is no room on the disk for what an opening writes. What was told is there, and is told once it is open.
+    #[error(
+        "opening the store {place}: {source}; its disk is full: delete something else from it, or lengthen it, then \
+         open the store again. Nothing that was told is lost"
+    )]
+    DiskFull {
+        /// The store's folder or engine.
+        place: String,
+        /// What failed.
+        source: StorageError,
+    },
     /// The store was written by a later version of claimdb.
     #[error(
         "opening the store {place}: it has format version {found}, and this build reads up to {newest}; open it \
@@ -387,6 +369,16 @@ pub enum OpenError {
         /// What was found.
         reason: String,
     },
+}
+
+impl OpenError {
+    /// A storage error that is one of a full disk, as that.
+    pub(crate) fn or_disk_full(self) -> Self {
+        match self {
+            Self::Storage { place, source } if source.is_of_full_disk() => Self::DiskFull { place, source },
+            error => error,
+        }
+    }
 }
 
 /// A path as a shell takes it.

@@ -51,7 +51,7 @@ pub use fingerprint::{Fingerprint, FingerprintError};
 pub use key::{Key, KeyError, KeyLabel, MAX_NAME, MAX_SCOPE};
 pub use lease::LossCause;
 pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 pub use store::Repaired;
 pub use store::{
     About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, Compared, Copied, CopyError, Ending,

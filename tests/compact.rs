@@ -1,13 +1,15 @@
-//! Compacting real folders: what stays, what each cut leaves behind, and kills at random moments.
+//! Compacting real folders, over each engine: what stays, what each cut leaves behind, kills and power cuts.
 #![cfg(all(not(loom), feature = "sled"))] // real files
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
 
 #[path = "support/disk.rs"]
 #[allow(dead_code)] // each test file uses a part
 mod disk;
+#[path = "support/engines.rs"]
+mod engines;
 
-use claimdb::backend::Sled;
-use claimdb::{CopyError, OpenError, Request, Settled, Store, Token};
+use claimdb::{CopyError, Durability, OpenError, Request, Settled, Store, Token};
+use engines::Engine;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -19,8 +21,8 @@ use std::time::{Duration, Instant};
 const COMPACT: &str = "CLAIMDB_TEST_COMPACT";
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-fn open(folder: &Path) -> Store {
-    Store::builder(Sled::new(folder)).retention(YEAR).open().unwrap()
+fn open(engine: Engine, folder: &Path) -> Store {
+    Store::builder(engine.at(folder)).retention(YEAR).open().unwrap()
 }
 
 /// What a store was told, by key, and the greatest token of it.
@@ -63,9 +65,10 @@ impl Told {
     }
 }
 
-/// A closed store with much that is forgotten or was replaced, and some that is not.
-fn used(folder: &Path) -> Told {
-    let store = open(folder);
+/// A closed store with much that is forgotten or was replaced, and some that is not. Closing it makes all durable.
+fn used(engine: Engine, folder: &Path) -> Told {
+    let relaxed = Store::builder(engine.at(folder)).retention(YEAR).durability(Durability::Relaxed);
+    let store = relaxed.open().unwrap();
     let mut told = Told::default();
     for n in 0..150 {
         let passing = Request::new(format!("gone-{n}")).retention(Duration::from_millis(1));
@@ -75,15 +78,16 @@ fn used(folder: &Path) -> Told {
         told.work(&store, n, 100);
     }
     // A claim that is pending when the store is closed.
-    let claim = store.claim("held").unwrap().granted().unwrap();
+    let held = Request::new("held").durability(Durability::Full);
+    let claim = store.claim(held).unwrap().granted().unwrap();
     told.token = told.token.max(Some(claim.token()));
     store.close().unwrap();
     drop(claim);
     told
 }
 
-fn log_length(folder: &Path) -> u64 {
-    fs::metadata(folder.join("sled/db")).unwrap().len()
+fn length(engine: Engine, folder: &Path) -> u64 {
+    fs::metadata(folder.join(engine.name()).join("db")).unwrap().len()
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -93,63 +97,66 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What stands in the folder of a store that was closed.
-const CLOSED: [&str; 6] = ["clean", "format", "lock", "reserve", "sled", "tail"];
-
 #[test]
 fn compacting_gives_space_back_and_changes_nothing_that_is_told() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("store");
-    let mut told = used(&folder);
-    let before = log_length(&folder);
-    let copied = Store::compact(&folder).unwrap();
-    assert_eq!((copied.records, copied.values, copied.unreadable), (201, 200, 0));
-    let after = log_length(&folder);
-    assert!(after < before, "no space was given back: {before} bytes before, {after} after");
-    assert_eq!(names(&folder), CLOSED);
-    let store = open(&folder);
-    told.is_there(&store);
-    let again = store.claim("held").unwrap().granted().expect("P6: its opening has ended");
-    assert_eq!(again.attempt(), 2);
-    again.release().unwrap();
-    told.work(&store, 1000, 100);
-    store.close().unwrap();
-    Store::compact(&folder).unwrap();
-    told.is_there(&open(&folder));
+    for &engine in Engine::ALL {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("store");
+        let mut told = used(engine, &folder);
+        let before = length(engine, &folder);
+        let copied = Store::compact(&folder).unwrap();
+        assert_eq!((copied.records, copied.values, copied.unreadable), (201, 200, 0), "{engine:?}");
+        let after = length(engine, &folder);
+        assert!(after < before, "{engine:?}: no space was given back: {before} bytes before, {after} after");
+        assert_eq!(names(&folder), engine.closed());
+        let store = open(engine, &folder);
+        told.is_there(&store);
+        let again = store.claim("held").unwrap().granted().expect("P6: its opening has ended");
+        assert_eq!(again.attempt(), 2);
+        again.release().unwrap();
+        told.work(&store, 1000, 100);
+        store.close().unwrap();
+        Store::compact(&folder).unwrap();
+        told.is_there(&open(engine, &folder));
+    }
 }
 
 #[test]
 fn a_store_that_is_open_or_is_none_is_not_compacted() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("store");
-    let store = open(&folder);
-    let told = Store::compact(&folder);
-    assert!(matches!(told, Err(CopyError::Open(OpenError::Locked { .. }))), "rule 9: {told:?}");
-    store.close().unwrap();
-    let nowhere = place.path().join("nowhere");
-    for none in [nowhere.as_path(), place.path()] {
-        let told = Store::compact(none);
-        assert!(matches!(told, Err(CopyError::Open(OpenError::NoStore { .. }))), "{told:?}");
+    for &engine in Engine::ALL {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("store");
+        let store = open(engine, &folder);
+        let told = Store::compact(&folder);
+        assert!(matches!(told, Err(CopyError::Open(OpenError::Locked { .. }))), "rule 9: {told:?}");
+        store.close().unwrap();
+        let nowhere = place.path().join("nowhere");
+        for none in [nowhere.as_path(), place.path()] {
+            let told = Store::compact(none);
+            assert!(matches!(told, Err(CopyError::Open(OpenError::NoStore { .. }))), "{told:?}");
+        }
+        assert!(!nowhere.exists());
+        assert_eq!(names(place.path()), ["store"]);
     }
-    assert!(!nowhere.exists());
-    assert_eq!(names(place.path()), ["store"]);
 }
 
 #[test]
 fn what_is_somebody_elses_is_not_touched() {
-    let place = tempfile::tempdir().unwrap();
-    let theirs = ["fresh/a", "replaced/b", "sled-notes", "reserve"];
-    for name in theirs {
-        fs::create_dir_all(place.path().join(name).parent().unwrap()).unwrap();
-        fs::write(place.path().join(name), name).unwrap();
-    }
-    let told = used(place.path());
-    let refused = Store::compact(place.path());
-    assert!(refused.is_err(), "a folder that is not claimdb's was written over");
-    told.is_there(&open(place.path()));
-    for name in &theirs[..3] {
-        let there = fs::read_to_string(place.path().join(name));
-        assert_eq!(there.ok().as_deref(), Some(*name), "nothing is ever wiped: {name} is gone");
+    for &engine in Engine::ALL {
+        let place = tempfile::tempdir().unwrap();
+        let theirs = ["fresh/a", "replaced/b", "notes", "reserve"];
+        for name in theirs {
+            fs::create_dir_all(place.path().join(name).parent().unwrap()).unwrap();
+            fs::write(place.path().join(name), name).unwrap();
+        }
+        let told = used(engine, place.path());
+        let refused = Store::compact(place.path());
+        assert!(refused.is_err(), "a folder that is not claimdb's was written over");
+        told.is_there(&open(engine, place.path()));
+        for name in &theirs[..3] {
+            let there = fs::read_to_string(place.path().join(name));
+            assert_eq!(there.ok().as_deref(), Some(*name), "nothing is ever wiped: {name} is gone");
+        }
     }
 }
 
@@ -158,7 +165,7 @@ fn closing_a_store_waits_for_nothing() {
     let place = tempfile::tempdir().unwrap();
     // The wait for an engine that is not done has a bound of a second; the quickest of a few tells whether it ran out.
     let quickest = (0..5).map(|_| {
-        let store = open(place.path());
+        let store = open(Engine::Sled, place.path());
         let start = Instant::now();
         store.close().unwrap();
         start.elapsed()
@@ -186,31 +193,36 @@ type Cut<'a> = &'a dyn Fn(&Path);
 /// What each cut leaves behind, and what the next opening is to find.
 #[test]
 fn wherever_it_is_cut_the_next_opening_finds_the_one_or_the_other_and_clears_up() {
+    Engine::ALL.iter().for_each(|engine| cut_everywhere(*engine));
+}
+
+fn cut_everywhere(engine: Engine) {
+    let (files, fresh) = (engine.name(), format!("fresh/{}", engine.name()));
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("store");
-    let told = used(&folder);
+    let told = used(engine, &folder);
     let compacted = place.path().join("compacted");
     copy_folder(&folder, &compacted);
     Store::compact(&compacted).unwrap();
     let cuts: [(&str, Cut<'_>); 6] = [
-        ("while the new log is filled", &|at| {
-            fs::create_dir_all(at.join("fresh/sled")).unwrap();
-            fs::write(at.join("fresh/sled/db"), [0; 100]).unwrap();
+        ("while the new files are filled", &|at| {
+            fs::create_dir_all(at.join(&fresh)).unwrap();
+            fs::write(at.join(&fresh).join("db"), [0; 100]).unwrap();
         }),
         ("before the first rename", &|at| copy_folder(&compacted, &at.join("fresh"))),
         ("between the renames", &|at| {
             copy_folder(&compacted, &at.join("fresh"));
-            fs::rename(at.join("sled"), at.join("replaced")).unwrap();
+            fs::rename(at.join(files), at.join("replaced")).unwrap();
         }),
         ("after the second rename", &|at| {
-            fs::rename(at.join("sled"), at.join("replaced")).unwrap();
-            copy_folder(&compacted.join("sled"), &at.join("sled"));
+            fs::rename(at.join(files), at.join("replaced")).unwrap();
+            copy_folder(&compacted.join(files), &at.join(files));
             fs::create_dir(at.join("fresh")).unwrap();
         }),
-        ("while the old log is deleted", &|at| {
-            fs::rename(at.join("sled"), at.join("replaced")).unwrap();
-            fs::remove_file(at.join("replaced/conf")).unwrap();
-            copy_folder(&compacted.join("sled"), &at.join("sled"));
+        ("while the old files are deleted", &|at| {
+            fs::rename(at.join(files), at.join("replaced")).unwrap();
+            fs::remove_file(at.join("replaced/db")).unwrap();
+            copy_folder(&compacted.join(files), &at.join(files));
         }),
         ("while the new folder is deleted", &|at| fs::create_dir(at.join("fresh")).unwrap()),
     ];
@@ -224,10 +236,11 @@ fn wherever_it_is_cut_the_next_opening_finds_the_one_or_the_other_and_clears_up(
             if by_compact {
                 Store::compact(&at).unwrap_or_else(|error| panic!("cut {when}: {error}"));
             }
-            let store = Store::open(&at).unwrap_or_else(|error| panic!("P8 remembered: cut {when}: {error}"));
+            let store = Store::builder(engine.at(&at)).open();
+            let store = store.unwrap_or_else(|error| panic!("P8 remembered: {engine:?} cut {when}: {error}"));
             told.is_there(&store);
             store.close().unwrap();
-            assert_eq!(names(&at), CLOSED, "cut {when}");
+            assert_eq!(names(&at), engine.closed(), "cut {when}");
             fs::remove_dir_all(&at).unwrap();
         }
     }
@@ -281,12 +294,16 @@ fn seen(path: &Path) -> Instant {
 
 #[test]
 fn killed_at_any_moment_all_that_was_told_is_there_exactly_once() {
+    Engine::ALL.iter().for_each(|engine| kill_at_any_moment(*engine));
+}
+
+fn kill_at_any_moment(engine: Engine) {
     const LEAST: u32 = 15;
     const ROUNDS: u32 = 30;
-    const LIMIT: Duration = Duration::from_secs(30);
+    const LIMIT: Duration = Duration::from_secs(20);
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("store");
-    let mut told = used(&folder);
+    let mut told = used(engine, &folder);
     let start_of_one = Instant::now();
     Store::compact(&folder).unwrap();
     let one = start_of_one.elapsed();
@@ -295,7 +312,7 @@ fn killed_at_any_moment_all_that_was_told_is_there_exactly_once() {
     let (begin, mut rounds, mut left) = (Instant::now(), 0, BTreeMap::<String, u32>::new());
     while rounds < LEAST || (rounds < ROUNDS && begin.elapsed() < LIMIT) {
         let mut child = start(&folder);
-        // At any time, while the new log is filled, and about the two renames.
+        // At any time, while the new files are filled, and about the two renames.
         let strike = match rounds % 3 {
             0 => Instant::now() + random.below(one),
             1 => seen(&folder.join("fresh")) + random.below(one / 2),
@@ -307,21 +324,20 @@ fn killed_at_any_moment_all_that_was_told_is_there_exactly_once() {
         child.kill().unwrap();
         child.wait().unwrap();
         *left.entry(names(&folder).join(" ")).or_default() += 1;
-        let store = open(&folder);
+        let store = open(engine, &folder);
         told.is_there(&store);
         told.work(&store, 2000 + rounds as usize, 100);
         store.close().unwrap();
         rounds += 1;
     }
-    println!("compact: kills: {rounds}, in {:.0?}; what they left: {left:?}", begin.elapsed());
+    let took = begin.elapsed();
+    println!("compact: over {}: kills: {rounds}, in {took:.0?}; what they left: {left:?}", engine.name());
     let in_the_middle = left.keys().filter(|names| names.contains("fresh") || names.contains("replaced"));
     assert!(in_the_middle.count() > 0, "none was killed in the middle: {left:?}");
 }
 
 #[test]
 fn at_any_power_cut_all_that_was_told_is_there_exactly_once() {
-    const ROUNDS: u32 = 20;
-    const LIMIT: Duration = Duration::from_secs(20);
     if let Err(reason) = disk::Disk::available() {
         // As root on Linux there is nothing in the way.
         assert!(reason == "not root" || !cfg!(target_os = "linux"), "no disk to cut the power of: {reason}");
@@ -329,9 +345,15 @@ fn at_any_power_cut_all_that_was_told_is_there_exactly_once() {
         println!("test compact_power_cut ... ignored, {reason}");
         return;
     }
+    Engine::ALL.iter().for_each(|engine| cut_the_power(*engine));
+}
+
+fn cut_the_power(engine: Engine) {
+    const ROUNDS: u32 = 20;
+    const LIMIT: Duration = Duration::from_secs(20);
     let disk = disk::Disk::new("compact", 512).unwrap();
     let folder = disk.path().join("store");
-    let mut told = used(&folder);
+    let mut told = used(engine, &folder);
     let (begin, mut random, mut rounds) = (Instant::now(), Random(0x5851_f42d_4c95_7f2d), 0);
     while rounds < ROUNDS && begin.elapsed() < LIMIT {
         let mut child = start(&folder);
@@ -343,13 +365,13 @@ fn at_any_power_cut_all_that_was_told_is_there_exactly_once() {
         child.kill().unwrap();
         child.wait().unwrap();
         disk.restore().unwrap();
-        let opened = Store::builder(Sled::new(&folder)).retention(YEAR).open();
+        let opened = Store::builder(engine.at(&folder)).retention(YEAR).open();
         let store = opened.unwrap_or_else(|error| panic!("P8 remembered: round {rounds}: {error}"));
         told.is_there(&store);
         told.work(&store, 3000 + rounds as usize, 100);
         store.close().unwrap();
         rounds += 1;
     }
-    println!("compact: power cuts: {rounds}, in {:.0?}", begin.elapsed());
+    println!("compact: over {}: power cuts: {rounds}, in {:.0?}", engine.name(), begin.elapsed());
     assert!(rounds >= 5, "only {rounds} cuts in {LIMIT:?} mean nothing");
 }

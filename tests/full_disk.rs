@@ -1,4 +1,5 @@
-//! Fills a disk under a store: what is refused, what goes on, and that all that was told is there afterwards.
+//! Fills a disk under a store, over each engine: what is refused, what goes on, and that all that was told is there
+//! afterwards.
 //!
 //! The disk is an ext4 image on a loop device: see `support/disk.rs`. Needs Linux and root, and says *skipped* without
 //! them. Every call must return within a bound, full or not.
@@ -10,6 +11,9 @@ mod child;
 #[path = "support/disk.rs"]
 #[allow(dead_code)]
 mod disk;
+#[cfg(not(loom))]
+#[path = "support/engines.rs"]
+mod engines;
 #[cfg(not(loom))]
 #[path = "support/ledger.rs"]
 mod ledger;
@@ -27,7 +31,7 @@ fn main() {}
 #[cfg(not(loom))]
 fn main() -> std::process::ExitCode {
     if let Some(task) = struck::Task::of_this_process() {
-        struck::run(&task, struck::sled(&task.store));
+        struck::run(&task, harness::builder(engines::Engine::of(&task.backend), &task.store));
         return std::process::ExitCode::SUCCESS;
     }
     parent::run_as_test("full_disk", harness::run)
@@ -37,24 +41,31 @@ fn main() -> std::process::ExitCode {
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // a harness: its clock is not the library's
 mod harness {
     use crate::disk::Disk;
+    use crate::engines::Engine;
     use crate::parent::Passed;
-    use crate::struck::{Running, Task, Told, sled, value};
-    use claimdb::{Claim, ClaimError, Durability, Fault, KvError, Outcome, Request, Store};
+    use crate::struck::{Running, SYNC_LIMIT, Task, Told, value};
+    use claimdb::{
+        Builder, Claim, ClaimError, Durability, Fault, KvError, OpenError, Outcome, Request, Store,
+    };
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::process::Signal;
     use std::fs::{self, File};
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
     const DISK_MIB: u64 = 112;
     /// What is deleted to make room.
     const BALLAST: u64 = 36 << 20;
     const LENGTH: usize = 30_000;
-    const BATCH: usize = 50;
     /// No call takes longer, full disk or not.
     const BOUND: Duration = Duration::from_secs(15);
 
+    pub fn builder(engine: Engine, store: &Path) -> Builder {
+        Store::builder(engine.at(store)).sync_limit(SYNC_LIMIT).sweep_every(Duration::ZERO)
+    }
+
     struct Harness {
+        engine: Engine,
         disk: Disk,
         told: Told,
         slowest: Duration,
@@ -64,20 +75,37 @@ mod harness {
         if let Err(reason) = Disk::available() {
             return Ok(Passed::Skipped(reason));
         }
-        let disk = Disk::new("claimdb-full-disk", DISK_MIB)?;
-        let mut harness = Harness { disk, told: Told::default(), slowest: Duration::ZERO };
-        harness.refused_in_time()?;
-        harness.killed_while_full()?;
-        harness.used_up()?;
-        println!(
-            "full_disk: 4 fillings; told {} completions; lost 0; the slowest call took {:?}",
-            harness.told.completed.len(),
-            harness.slowest
-        );
+        for &engine in Engine::ALL {
+            let disk = Disk::new("claimdb-full-disk", DISK_MIB)?;
+            let mut harness = Harness { engine, disk, told: Told::default(), slowest: Duration::ZERO };
+            harness.fill_all().map_err(|error| format!("over {}: {error}", engine.name()))?;
+            println!(
+                "full_disk: over {}: 4 fillings; told {} completions; lost 0; the slowest call took {:?}",
+                engine.name(),
+                harness.told.completed.len(),
+                harness.slowest
+            );
+        }
         Ok(Passed::Ran)
     }
 
     impl Harness {
+        fn fill_all(&mut self) -> Result<(), String> {
+            self.refused_in_time()?;
+            self.killed_while_full()?;
+            self.used_up()
+        }
+
+        /// How much one completion of those that fill the disk stores, and how many are begun at once. A sync over redb
+        /// costs more, so it has fewer of them.
+        fn portion(&self) -> (usize, usize) {
+            match self.engine {
+                Engine::Sled => (LENGTH, 50),
+                #[cfg(feature = "redb")]
+                Engine::Redb => (4 * LENGTH, 20),
+            }
+        }
+
         fn store(&self) -> PathBuf {
             self.disk.path().join("store")
         }
@@ -96,6 +124,13 @@ mod harness {
             fs::remove_file(self.ballast()).map_err(|error| format!("dropping ballast: {error}"))
         }
 
+        #[cfg(feature = "redb")]
+        fn shorten_ballast(&self, by: u64) -> Result<(), String> {
+            let file = File::options().write(true).open(self.ballast());
+            let shortened = file.and_then(|file| file.set_len(BALLAST - by));
+            shortened.map_err(|error| format!("shortening ballast: {error}"))
+        }
+
         /// Does something and sees that it ends in time.
         fn timed<T>(&mut self, what: &str, call: impl FnOnce() -> T) -> Result<T, String> {
             let start = Instant::now();
@@ -108,9 +143,12 @@ mod harness {
         }
 
         fn open(&mut self, when: &str) -> Result<Store, String> {
-            let path = self.store();
-            let opened = self.timed("opening", || sled(&path).open())?;
-            opened.map_err(|error| format!("P6 never stuck: {when} it does not open: {error}"))
+            self.try_open()?.map_err(|error| format!("P6 never stuck: {when} it does not open: {error}"))
+        }
+
+        fn try_open(&mut self) -> Result<Result<Store, OpenError>, String> {
+            let (engine, path) = (self.engine, self.store());
+            self.timed("opening", || builder(engine, &path).open())
         }
 
         fn close(&mut self, store: &Store) -> Result<(), String> {
@@ -119,9 +157,10 @@ mod harness {
 
         /// Claims and completes until new work is refused; tells how many.
         fn fill(&mut self, store: &Store, name: &str) -> Result<usize, String> {
+            let (length, size) = self.portion();
             for batch in 0.. {
                 let (mut claims, mut refused) = (Vec::new(), None);
-                for number in 0..BATCH {
+                for number in 0..size {
                     let key = format!("{name}-{batch}-{number}");
                     let request = Request::new(key.as_str()).durability(Durability::Result);
                     match self.timed("claiming", || store.claim(request))? {
@@ -132,9 +171,9 @@ mod harness {
                         }
                     }
                 }
-                let filled = batch * BATCH + claims.len();
+                let filled = batch * size + claims.len();
                 for (key, claim) in claims {
-                    self.complete(&key, claim, LENGTH)?.map_err(|error| {
+                    self.complete(&key, claim, length)?.map_err(|error| {
                         format!(
                             "P6 never stuck: what was begun is settled while new work is refused: {key}: {error}"
                         )
@@ -201,7 +240,8 @@ mod harness {
             // It goes on by itself once there is room.
             self.drop_ballast()?;
             let more = self.fill(&store, "second")?;
-            if filled < 6 * BATCH || more < 2 * BATCH {
+            let (_, size) = self.portion();
+            if filled < 6 * size || more < 2 * size {
                 return Err(format!("too little fitted to mean anything: {filled} and {more}"));
             }
             self.goes_on_full(&store)?;
@@ -213,11 +253,15 @@ mod harness {
             let store = self.open("fresh")?;
             self.fill(&store, "third")?;
             // Leaves room for a little of the child's.
-            self.drop_ballast()?;
+            match self.engine {
+                Engine::Sled => self.drop_ballast()?,
+                #[cfg(feature = "redb")]
+                Engine::Redb => self.shorten_ballast(12 << 20)?,
+            }
             self.close(&store)?;
             let task = Task {
                 store: self.store(),
-                backend: "sled".to_owned(),
+                backend: self.engine.name().to_owned(),
                 round: 1,
                 threads: 4,
                 acts: 1_000_000,
@@ -265,6 +309,17 @@ mod harness {
             println!("full_disk: settles that use the room up are told: {failed}");
             let _ = self.timed("closing", || store.close())?;
             drop(store);
+            // Full to the last byte, it opens and tells what was told, or says what to do.
+            match self.try_open()? {
+                Ok(store) => {
+                    self.told.judge_results(&store)?;
+                    let _ = self.timed("closing", || store.close())?;
+                }
+                Err(OpenError::DiskFull { .. }) => {
+                    println!("full_disk: a disk full to the last byte is told as such")
+                }
+                Err(error) => return Err(format!("on a full disk it does not say what to do: {error:?}")),
+            }
             self.drop_ballast()?;
             let store = self.open("once there is room again")?;
             self.told.judge_open(&store)?;
@@ -272,7 +327,9 @@ mod harness {
             let claim = claim.granted().ok_or("nobody else is here")?;
             self.complete("afterwards", claim, LENGTH)??;
             self.close(&store)?;
-            self.told.judge(&self.store())
+            let store = self.open("at last")?;
+            self.told.judge_open(&store)?;
+            self.close(&store)
         }
 
         /// A new store on the same disk, with the ballast in it again.

@@ -2,8 +2,12 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // tests play the caller
 
-use claimdb::backend::{Backend as _, Commit, Sled, Swap};
+#[path = "support/engines.rs"]
+mod engines;
+
+use claimdb::backend::{Backend as _, Commit, Swap, existing};
 use claimdb::{Request, Store};
+use engines::Engine;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -16,9 +20,9 @@ struct Place(TempDir);
 
 impl Place {
     /// With a closed store of two results, one forgotten result and a value.
-    fn new() -> Self {
+    fn new(engine: Engine) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
-        let store = Store::open(place.store()).unwrap();
+        let store = Store::builder(engine.at(&place.store())).open().unwrap();
         for key in ["a", "b"] {
             store.claim(key).unwrap().granted().unwrap().complete(key).unwrap();
         }
@@ -61,7 +65,7 @@ fn claimdb(command: &str, args: &[&dyn AsRef<OsStr>]) -> Ended {
 
 /// The results and the value are there.
 fn is_whole(store: &Path) {
-    let store = Store::open(store).unwrap();
+    let store = Store::builder(existing(store)).open().unwrap();
     for key in ["a", "b"] {
         let settled = store.get(key).unwrap().expect("P8 remembered").completed().unwrap();
         assert_eq!(settled.decode::<String>().unwrap(), key);
@@ -93,7 +97,7 @@ fn over<'a>(store: &'a PathBuf, copy: &'a PathBuf) -> [(&'static str, Vec<&'a dy
 
 #[test]
 fn each_command_tells_that_a_store_is_in_use_or_is_none() {
-    let place = Place::new();
+    let place = Place::new(Engine::Sled);
     let store = Store::open(place.store()).unwrap();
     let process = format!("process {}", std::process::id());
     let (folder, nowhere, copy) = (place.store(), place.path("nowhere"), place.path("copy"));
@@ -114,21 +118,26 @@ fn each_command_tells_that_a_store_is_in_use_or_is_none() {
 
 #[test]
 fn compact_gives_its_counts() {
-    let place = Place::new();
-    let ended = claimdb("compact", &[&place.store()]);
-    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
-    assert!(ended.out.starts_with("compacted: 2 records and 1 values; 1 forgotten"), "{}", ended.out);
-    let counts = claimdb("compact", &[&"--json", &place.store()]).json();
-    assert_eq!(counts.as_object().unwrap().len(), 6, "{counts}");
-    let count = |name: &str| counts[name].as_u64().unwrap_or_else(|| panic!("no {name} in {counts}"));
-    assert_eq!((count("records"), count("values"), count("forgotten"), count("unreadable")), (2, 1, 0, 0));
-    assert!(count("bytes_before") > 0 && count("bytes_after") > 0, "{counts}");
-    is_whole(&place.store());
+    for &engine in Engine::ALL {
+        let place = Place::new(engine);
+        let ended = claimdb("compact", &[&place.store()]);
+        assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+        assert!(ended.out.starts_with("compacted: 2 records and 1 values; 1 forgotten"), "{}", ended.out);
+        let counts = claimdb("compact", &[&"--json", &place.store()]).json();
+        assert_eq!(counts.as_object().unwrap().len(), 6, "{counts}");
+        let count = |name: &str| counts[name].as_u64().unwrap_or_else(|| panic!("no {name} in {counts}"));
+        assert_eq!(
+            (count("records"), count("values"), count("forgotten"), count("unreadable")),
+            (2, 1, 0, 0)
+        );
+        assert!(count("bytes_before") > 0 && count("bytes_after") > 0, "{counts}");
+        is_whole(&place.store());
+    }
 }
 
 #[test]
 fn migrate_copies_into_a_new_folder_and_says_when_there_is_something() {
-    let place = Place::new();
+    let place = Place::new(Engine::Sled);
     let (folder, copy) = (place.store(), place.path("copy"));
     let [.., (_, args)] = over(&folder, &copy);
     let ended = claimdb("migrate", &args);
@@ -152,7 +161,7 @@ fn migrate_copies_into_a_new_folder_and_says_when_there_is_something() {
 
 /// Writes over the record of `a` and over the value.
 fn damage(place: &Place) {
-    let engine = Sled::existing(place.store()).open().unwrap();
+    let engine = existing(place.store()).open().unwrap();
     for key in [&b"\x01\0a"[..], b"\x03\x06valuesv"] {
         let seen = engine.read(key).unwrap();
         assert!(seen.is_some());
@@ -164,67 +173,76 @@ fn damage(place: &Place) {
 
 #[test]
 fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
-    let place = Place::new();
-    let sound = claimdb("verify", &[&place.store()]);
-    assert_eq!((sound.code, sound.err.as_str()), (Some(0), ""), "{}", sound.out);
-    assert!(sound.out.starts_with("sound: 3 records, 1 values, "), "{}", sound.out);
-    assert_eq!(claimdb("verify", &[&"--json", &place.store()]).json()["sound"], true);
+    for &engine in Engine::ALL {
+        let place = Place::new(engine);
+        let sound = claimdb("verify", &[&place.store()]);
+        assert_eq!((sound.code, sound.err.as_str()), (Some(0), ""), "{}", sound.out);
+        assert!(sound.out.starts_with("sound: 3 records, 1 values, "), "{}", sound.out);
+        assert_eq!(claimdb("verify", &[&"--json", &place.store()]).json()["sound"], true);
 
-    damage(&place);
-    let damaged = claimdb("verify", &[&place.store()]);
-    assert_eq!(damaged.code, Some(4), "damage is not told by the exit code: {}", damaged.err);
-    let lines: Vec<_> = damaged.out.lines().collect();
-    assert!(lines.len() == 3 && lines[0].starts_with("record key#"), "{}", damaged.out);
-    assert!(lines[1].starts_with("value key#") && lines[2].starts_with("damaged: 2 records, 0 values"));
-    assert!(damaged.err.contains("2 flaws") && damaged.err.contains("claimdb repair"), "{}", damaged.err);
+        damage(&place);
+        let damaged = claimdb("verify", &[&place.store()]);
+        assert_eq!(damaged.code, Some(4), "damage is not told by the exit code: {}", damaged.err);
+        let lines: Vec<_> = damaged.out.lines().collect();
+        assert!(lines.len() == 3 && lines[0].starts_with("record key#"), "{}", damaged.out);
+        assert!(lines[1].starts_with("value key#") && lines[2].starts_with("damaged: 2 records, 0 values"));
+        assert!(damaged.err.contains("2 flaws") && damaged.err.contains("claimdb repair"), "{}", damaged.err);
 
-    let damaged = claimdb("verify", &[&"--json", &place.store()]);
-    assert_eq!(damaged.code, Some(4));
-    let lines = damaged.out.lines().map(|line| serde_json::from_str(line).unwrap());
-    let [first, _, counts] = &lines.collect::<Vec<Value>>()[..] else { panic!("{}", damaged.out) };
-    assert_eq!((&first["flaw"], &first["part"]), (&"unreadable".into(), &"record".into()), "{first}");
-    assert!(first["key"].as_str().unwrap().starts_with("key#") && first["message"].is_string());
-    assert_eq!((first.as_object().unwrap().len(), counts.as_object().unwrap().len()), (4, 6));
-    assert_eq!((&counts["flaws"], &counts["sound"]), (&2.into(), &false.into()), "{counts}");
+        let damaged = claimdb("verify", &[&"--json", &place.store()]);
+        assert_eq!(damaged.code, Some(4));
+        let lines = damaged.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let [first, _, counts] = &lines.collect::<Vec<Value>>()[..] else { panic!("{}", damaged.out) };
+        assert_eq!((&first["flaw"], &first["part"]), (&"unreadable".into(), &"record".into()), "{first}");
+        assert!(first["key"].as_str().unwrap().starts_with("key#") && first["message"].is_string());
+        assert_eq!((first.as_object().unwrap().len(), counts.as_object().unwrap().len()), (4, 6));
+        assert_eq!((&counts["flaws"], &counts["sound"]), (&2.into(), &false.into()), "{counts}");
 
-    // A compaction keeps what it cannot read, and says so.
-    let compacted = claimdb("compact", &[&place.store()]);
-    assert_eq!(compacted.code, Some(0));
-    assert!(compacted.err.contains("2 stored items cannot be read"), "{}", compacted.err);
-    assert_eq!(claimdb("verify", &[&place.store()]).code, Some(4), "damage was lost from sight");
+        // A compaction keeps what it cannot read, and says so.
+        let compacted = claimdb("compact", &[&place.store()]);
+        assert_eq!(compacted.code, Some(0));
+        assert!(compacted.err.contains("2 stored items cannot be read"), "{}", compacted.err);
+        assert_eq!(claimdb("verify", &[&place.store()]).code, Some(4), "damage was lost from sight");
+    }
 }
 
 #[test]
 fn repair_wants_to_be_agreed_to_and_says_what_is_asked_of_whom() {
-    let place = Place::new();
-    damage(&place);
-    let asked = claimdb("repair", &[&place.store()]);
-    assert_eq!((asked.code, asked.out.as_str()), (Some(2), ""));
-    assert!(asked.err.contains("--yes"), "{}", asked.err);
-    assert_eq!(claimdb("verify", &[&place.store()]).code, Some(4), "it was repaired without being agreed to");
+    for &engine in Engine::ALL {
+        let place = Place::new(engine);
+        damage(&place);
+        let asked = claimdb("repair", &[&place.store()]);
+        assert_eq!((asked.code, asked.out.as_str()), (Some(2), ""));
+        assert!(asked.err.contains("--yes"), "{}", asked.err);
+        assert_eq!(
+            claimdb("verify", &[&place.store()]).code,
+            Some(4),
+            "it was repaired without being agreed to"
+        );
 
-    let repaired = claimdb("repair", &[&"--yes", &"--json", &place.store()]);
-    assert_eq!(repaired.code, Some(0), "{}", repaired.err);
-    let counts = repaired.json();
-    assert_eq!(counts.as_object().unwrap().len(), 7, "{counts}");
-    assert_eq!(
-        (&counts["records"], &counts["aside"], &counts["new_ceiling"]),
-        (&1.into(), &2.into(), &Value::Null)
-    );
-    let aside = counts["aside_in"].as_str().unwrap();
-    assert!(repaired.err.contains(aside) && repaired.err.contains("can run again"), "{}", repaired.err);
-    let lines = fs::read_to_string(aside).unwrap();
-    assert!(lines.starts_with("claimdb aside 1\nrecord 010061 7363726962626c65 "), "{lines}");
-    assert_eq!(claimdb("verify", &[&place.store()]).code, Some(0));
-    let store = Store::open(place.store()).unwrap();
-    assert!(store.get("b").unwrap().is_some());
-    assert!(store.claim("a").unwrap().granted().is_some());
+        let repaired = claimdb("repair", &[&"--yes", &"--json", &place.store()]);
+        assert_eq!(repaired.code, Some(0), "{}", repaired.err);
+        let counts = repaired.json();
+        assert_eq!(counts.as_object().unwrap().len(), 9, "{counts}");
+        assert_eq!((&counts["unread"], &counts["kept_in"]), (&0.into(), &Value::Null));
+        assert_eq!(
+            (&counts["records"], &counts["aside"], &counts["new_ceiling"]),
+            (&1.into(), &2.into(), &Value::Null)
+        );
+        let aside = counts["aside_in"].as_str().unwrap();
+        assert!(repaired.err.contains(aside) && repaired.err.contains("can run again"), "{}", repaired.err);
+        let lines = fs::read_to_string(aside).unwrap();
+        assert!(lines.starts_with("claimdb aside 1\nrecord 010061 7363726962626c65 "), "{lines}");
+        assert_eq!(claimdb("verify", &[&place.store()]).code, Some(0));
+        let store = Store::builder(existing(place.store())).open().unwrap();
+        assert!(store.get("b").unwrap().is_some());
+        assert!(store.claim("a").unwrap().granted().is_some());
+    }
 }
 
 #[test]
 fn what_compacting_failed_at_is_told_with_what_stands_and_what_to_do() {
     for (command, doing) in [("compact", "compacting"), ("repair", "repairing")] {
-        let place = Place::new();
+        let place = Place::new(Engine::Sled);
         // In the way of the mark that it begins with.
         fs::create_dir(place.store().join("compacting")).unwrap();
         let ended = match command {

@@ -4,10 +4,11 @@
 //! lock     held by flock(2) for the time of an opening; its text is the process id, for people
 //! format   "claimdb 1 sled": written after the first sync; where it is, the engine must find records
 //! clean    there between a clean close and the next opening; the length of the engine's file at that close
+//! reserve  room on the disk, see `reserve.rs`
 //! sled/    the engine's own files, in a folder that is named for it
 //! ```
 //!
-//! While a store over sled is compacted there are two more, see `sled/replace.rs`.
+//! While a store is compacted or repaired there are three more, see `replace.rs`.
 
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
@@ -211,8 +212,7 @@ impl Folder {
         self.clean_close().is_some()
     }
 
-    /// Forgets that it was, since that is about to change.
-    #[cfg(feature = "sled")]
+    /// Forgets that the last opening ended well, since that is about to change.
     pub(super) fn not_closed_cleanly(&self) -> io::Result<()> {
         match fs::remove_file(self.path.join("clean")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -263,6 +263,10 @@ impl Folder {
         &self.path
     }
 
+    pub(super) fn engine_name(&self) -> &'static str {
+        self.files.engine
+    }
+
     /// Where the engine's files are.
     pub(super) fn engine(&self) -> PathBuf {
         self.path.join(self.files.engine)
@@ -306,8 +310,7 @@ fn read_format(path: &Path, place: &str, engine: &'static str) -> Result<bool, O
         }
     };
     let text = String::from_utf8_lossy(&text);
-    let found = text.trim_end().strip_prefix(FORMAT_PREFIX).unwrap_or_default();
-    let (version, made_with) = found.split_once(' ').unwrap_or((found, FIRST_ENGINE));
+    let (version, made_with) = version_and_engine(&text);
     let is_name = !made_with.is_empty() && made_with.bytes().all(|b| b.is_ascii_lowercase());
     match version.parse::<u32>() {
         Ok(FORMAT_VERSION) if made_with == engine => Ok(true),
@@ -323,6 +326,18 @@ fn read_format(path: &Path, place: &str, engine: &'static str) -> Result<bool, O
             reason: format!("its file `format` reads {:?}", text.chars().take(40).collect::<String>()),
         }),
     }
+}
+
+fn version_and_engine(format: &str) -> (&str, &str) {
+    let found = format.trim_end().strip_prefix(FORMAT_PREFIX).unwrap_or_default();
+    found.split_once(' ').unwrap_or((found, FIRST_ENGINE))
+}
+
+/// Whether the store in `path` says that `engine` made it. Where that cannot be read, opening it tells what is wrong.
+#[cfg(all(feature = "sled", feature = "redb"))]
+pub(super) fn is_made_with(path: &Path, engine: &str) -> bool {
+    let text = fs::read(path.join("format")).unwrap_or_default();
+    version_and_engine(&String::from_utf8_lossy(&text)).1 == engine
 }
 
 /// The regular files in `folder`; none if it is not there.

@@ -24,6 +24,10 @@ mod mem;
 mod readable;
 #[cfg(feature = "redb")]
 mod redb;
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod replace;
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod reserve;
 #[cfg(feature = "sled")]
 mod sled;
 
@@ -34,8 +38,12 @@ pub use redb::Redb;
 pub use sled::Sled;
 
 use crate::error::{OpenError, StorageError};
+#[cfg(any(feature = "sled", feature = "redb"))]
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
+#[cfg(any(feature = "sled", feature = "redb"))]
+use std::path::{Path, PathBuf};
 
 /// A place where a store's bytes live.
 pub trait Backend: Send + Sync + fmt::Debug {
@@ -50,6 +58,51 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// [`OpenError::Locked`] while another engine of the place is open, else what went wrong; the place is then
     /// as it was.
     fn open(&self) -> Result<Box<dyn Engine>, OpenError>;
+}
+
+/// The store in the folder `path`, which must be one, with the engine that made it. Nothing is created.
+#[cfg(any(feature = "sled", feature = "redb"))]
+#[must_use]
+pub fn existing(path: impl AsRef<Path>) -> Box<dyn Backend> {
+    in_folder(path.as_ref())
+}
+
+#[cfg(any(feature = "sled", feature = "redb"))]
+fn in_folder(path: &Path) -> Box<dyn replace::InFolder> {
+    #[cfg(all(feature = "sled", feature = "redb"))]
+    if folder::is_made_with(path, redb::FILES.engine) {
+        return Box::new(Redb::existing(path));
+    }
+    #[cfg(feature = "sled")]
+    let store = Sled::existing(path);
+    #[cfg(not(feature = "sled"))]
+    let store = Redb::existing(path);
+    Box::new(store)
+}
+
+/// Puts what the last close noted of the store in `path` aside if its files do not match it; tells where it is.
+#[cfg(any(feature = "sled", feature = "redb"))]
+pub(crate) fn put_bad_tail_aside(path: &Path) -> Result<Option<PathBuf>, OpenError> {
+    in_folder(path).put_bad_tail_aside()
+}
+
+/// What becomes of an engine's old files when new ones have taken their place.
+#[cfg(any(feature = "sled", feature = "redb"))]
+#[derive(Debug)]
+pub(crate) enum Old {
+    Deleted,
+    /// Kept in the store's folder, under a name that nothing there has.
+    Kept(OsString),
+}
+
+/// Shows `fill` the store in the folder `path` and a fresh one of its engine. If it is content, the fresh one takes the
+/// store's place; else, and wherever it is cut off, the store is as it was.
+#[cfg(any(feature = "sled", feature = "redb"))]
+pub(crate) fn replace<T, E: From<OpenError>>(
+    path: &Path,
+    fill: impl FnOnce(&dyn Engine, &dyn Engine) -> Result<(T, Old), E>,
+) -> Result<T, E> {
+    replace::replace(&*in_folder(path), fill)
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {

@@ -156,7 +156,7 @@ impl Builder {
     pub fn open(self) -> Result<Store, OpenError> {
         self.check()?;
         let engine = self.open_backend()?;
-        let (tokens, retention) = self.seal_opening(&*engine)?;
+        let (tokens, retention) = self.seal_opening(&*engine).map_err(OpenError::or_disk_full)?;
         let (cell, engine) = EngineCell::new(engine);
         let (cell, tokens) = (Arc::new(cell), Arc::new(tokens));
         let table = Arc::new(Table::new(Arc::clone(&self.clock)));
@@ -224,7 +224,7 @@ impl Builder {
                     let pause = self.clock.now().after(LOOK_AGAIN).min(deadline);
                     self.clock.wait(&Arc::new(Signal::new()), pause);
                 }
-                opened => return opened,
+                opened => return opened.map_err(OpenError::or_disk_full),
             }
         }
     }

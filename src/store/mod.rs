@@ -41,7 +41,7 @@ mod writes;
 pub use batch::AllClaimed;
 pub use builder::Builder;
 pub use checkpoint::CheckpointError;
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 pub use copy::Repaired;
 pub use copy::{Copied, CopyError, Flaw, Part, Verified};
 pub use ending::{Ending, Worked};

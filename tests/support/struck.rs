@@ -233,7 +233,8 @@ impl Told {
         store.close().map_err(|error| format!("P6 never stuck: it does not close again: {error}"))
     }
 
-    pub fn judge_open(&self, store: &Store) -> Result<(), String> {
+    /// All that was told as completed is there.
+    pub fn judge_results(&self, store: &Store) -> Result<(), String> {
         for (key, (token, length)) in &self.completed {
             let lost = |found: String| {
                 format!("P4 durable before told, P8 remembered: {key}, completed by {token}, {found}")
@@ -248,6 +249,11 @@ impl Told {
                 other => return Err(lost(format!("is {other:?}"))),
             }
         }
+        Ok(())
+    }
+
+    pub fn judge_open(&self, store: &Store) -> Result<(), String> {
+        self.judge_results(store)?;
         for key in self.granted.keys().filter(|key| !self.completed.contains_key(*key)) {
             match store.claim(key.as_str()) {
                 Ok(Outcome::Granted(claim)) => {

@@ -11,13 +11,16 @@
 //! - Durable commits are in two phases: the pages first, what points to them after a sync of them. In one phase a
 //!   checksum that is not cryptographic decides after a crash whether all pages are there.
 //! - A new file that a crash left without its head is refused for ever. It is therefore made under another name.
-//! - It panics on some damage. At opening and in writing that is caught.
+//! - It panics on some damage. At opening, in writing and in reading that is caught.
+//! - After a write that failed it refuses everything, reads included. [`room`] keeps a full disk from failing one.
 //! - What its fsync does not cover, the names of files and folders, is synced with the first sync of an opening.
 
 mod queue;
+mod room;
 
 use super::folder::{Files, Folder, sync_folder};
 use super::readable::readable;
+use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
@@ -27,6 +30,7 @@ use ::redb::{
     ReadableTable as _, Table, TableDefinition,
 };
 use queue::{Job, Queue};
+use room::{Room, Roomy};
 use std::any::Any;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -37,7 +41,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const FILES: Files = Files { engine: "redb", main: "db" };
+pub(super) const FILES: Files = Files { engine: "redb", main: "db" };
 const TABLE: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("claimdb");
 /// redb's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
 const DEFAULT_CACHE: usize = 128 << 20;
@@ -79,7 +83,7 @@ impl Redb {
     }
 
     /// The database in `folder`, with the one table that it has.
-    fn database(&self, folder: &Folder) -> Result<Database, Error> {
+    fn database(&self, folder: &Folder, room: &Arc<Room>) -> Result<Database, Error> {
         let (file, new) = (folder.main(), folder.engine().join("db.new"));
         let mut builder = Builder::new();
         builder.set_cache_size(self.cache);
@@ -98,7 +102,58 @@ impl Redb {
             fs::rename(&new, &file)?;
             sync_folder(&folder.engine())?;
         }
-        Ok(builder.open(&file)?)
+        let file = FileBackend::new(OpenOptions::new().read(true).write(true).open(&file)?)?;
+        Ok(builder.create_with_backend(Roomy { file, room: Arc::clone(room) })?)
+    }
+
+    fn open_engine(&self) -> Result<RedbEngine, OpenError> {
+        if self.must_exist && Folder::is_absent(&self.path, FILES) {
+            return Err(OpenError::NoStore { place: self.place() });
+        }
+        let folder = Folder::lock(&self.path, FILES)?;
+        replace::mend(&folder)?;
+        let place = folder.name();
+        let damaged = |reason: &str| OpenError::Damaged { place: place.clone(), reason: reason.to_owned() };
+        // Looked at before redb is, which makes a new file where it finds none.
+        if folder.existed() && !folder.has_main()? {
+            return Err(damaged("it held records, and redb's file is gone or empty"));
+        }
+        folder.prepare()?;
+        let room = Arc::new(Room::new(&folder));
+        let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder, &room))) {
+            Ok(database) => database.map_err(|error| open_error(place.clone(), error))?,
+            Err(panic) => return Err(damaged(&panic_text(&*panic))),
+        };
+        room.take();
+        let engine = RedbEngine {
+            database: Some(database),
+            queue: Queue::default(),
+            synced: Mutex::new(Synced::default()),
+            room,
+            folder: Arc::new(folder),
+        };
+        // The token ceiling at least has been there since before the folder was marked.
+        let mut page = Vec::new();
+        match catch_unwind(AssertUnwindSafe(|| engine.read_page(b"", None, &mut page))) {
+            // Damage behind is told to whoever asks for it.
+            _ if !page.is_empty() => Ok(engine),
+            Err(panic) => Err(damaged(&panic_text(&*panic))),
+            Ok(Err(error)) => Err(open_error(place, error)),
+            Ok(Ok(())) if engine.folder.existed() => Err(damaged("it held records, and redb finds none")),
+            Ok(Ok(())) => Ok(engine),
+        }
+    }
+}
+
+impl InFolder for Redb {
+    fn open_in_folder(&self) -> Result<(Box<dyn Engine>, Arc<Folder>), OpenError> {
+        let engine = self.open_engine()?;
+        let folder = Arc::clone(&engine.folder);
+        Ok((Box::new(engine), folder))
+    }
+
+    fn elsewhere(&self, path: PathBuf) -> Box<dyn Backend> {
+        Box::new(Self { path, cache: self.cache, must_exist: false })
     }
 }
 
@@ -108,36 +163,7 @@ impl Backend for Redb {
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
-        if self.must_exist && Folder::is_absent(&self.path, FILES) {
-            return Err(OpenError::NoStore { place: self.place() });
-        }
-        let folder = Folder::lock(&self.path, FILES)?;
-        let place = folder.name();
-        let damaged = |reason: &str| OpenError::Damaged { place: place.clone(), reason: reason.to_owned() };
-        // Looked at before redb is, which makes a new file where it finds none.
-        if folder.existed() && !folder.has_main()? {
-            return Err(damaged("it held records, and redb's file is gone or empty"));
-        }
-        folder.prepare()?;
-        let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder))) {
-            Ok(database) => database.map_err(|error| open_error(place.clone(), error))?,
-            Err(panic) => return Err(damaged(&panic_text(&*panic))),
-        };
-        let engine = RedbEngine {
-            database: Some(database),
-            queue: Queue::default(),
-            synced: Mutex::new(Synced::default()),
-            folder,
-        };
-        // The token ceiling at least has been there since before the folder was marked.
-        match catch_unwind(AssertUnwindSafe(|| engine.page(b"", None))) {
-            Ok(Ok(page)) if page.is_empty() && engine.folder.existed() => {
-                Err(damaged("it held records, and redb finds none"))
-            }
-            Ok(Ok(_)) => Ok(Box::new(engine)),
-            Ok(Err(error)) => Err(open_error(place, error)),
-            Err(panic) => Err(damaged(&panic_text(&*panic))),
-        }
+        self.open_engine().map(|engine| Box::new(engine) as _)
     }
 }
 
@@ -150,9 +176,17 @@ fn open_error(place: String, error: Error) -> OpenError {
         }
         _ if not_a_database => OpenError::Damaged { place, reason: error.to_string() },
         error => {
-            let source = StorageError::new("opening redb in", place.clone(), error);
+            let source = StorageError::new("opening redb in", place.clone(), cause(error));
             OpenError::Storage { place, source }
         }
+    }
+}
+
+/// redb names no source of its errors: the system's own are told as such.
+fn cause(error: Error) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        Error::Io(error) => error.into(),
+        error => error.into(),
     }
 }
 
@@ -167,8 +201,9 @@ struct RedbEngine {
     database: Option<Database>,
     queue: Queue,
     synced: Mutex<Synced>,
-    // Dropped last: it holds the lock.
-    folder: Folder,
+    room: Arc<Room>,
+    // Dropped last: it holds the lock, unless somebody goes on holding it.
+    folder: Arc<Folder>,
 }
 
 /// What is durable, and whether a sync failed.
@@ -187,19 +222,28 @@ impl RedbEngine {
     }
 
     fn error(&self, doing: &'static str, error: impl Into<Error>) -> StorageError {
-        StorageError::new(doing, self.folder.name(), error.into())
+        StorageError::new(doing, self.folder.name(), cause(error.into()))
     }
 
     fn table(&self) -> Result<ReadOnlyTable<Bytes, Bytes>, Error> {
         Ok(self.database().begin_read()?.open_table(TABLE)?)
     }
 
+    /// Calls redb, and tells a panic as an error.
+    fn guarded<T>(
+        &self,
+        doing: &'static str,
+        call: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, StorageError> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(done) => done.map_err(|error| self.error(doing, error)),
+            Err(panic) => Err(StorageError::new(doing, self.folder.name(), panic_text(&*panic))),
+        }
+    }
+
     /// Does all jobs in one transaction. Whoever leads the queue is here alone.
     fn write(&self, jobs: &[Arc<Job>]) -> Result<Vec<Vec<Swap>>, StorageError> {
-        match catch_unwind(AssertUnwindSafe(|| self.transact(jobs))) {
-            Ok(written) => written.map_err(|error| self.error("writing to", error)),
-            Err(panic) => Err(StorageError::new("writing to", self.folder.name(), panic_text(&*panic))),
-        }
+        self.guarded("writing to", || self.transact(jobs))
     }
 
     fn transact(&self, jobs: &[Arc<Job>]) -> Result<Vec<Vec<Swap>>, Error> {
@@ -222,14 +266,13 @@ impl RedbEngine {
         Ok(swaps)
     }
 
-    /// The first pairs of `prefix` after `after`.
-    fn page(&self, prefix: &[u8], after: Option<&[u8]>) -> Result<Vec<Pair>, Error> {
+    /// Adds the first pairs of `prefix` after `after` to `page`, as far as they can be read.
+    fn read_page(&self, prefix: &[u8], after: Option<&[u8]>, page: &mut Vec<Pair>) -> Result<(), Error> {
         let from = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
-        let table = self.table()?;
-        let (mut page, mut bytes) = (Vec::new(), 0);
+        let (table, mut bytes) = (self.table()?, 0);
         for pair in table.range::<&[u8]>((from, Bound::Unbounded))? {
             let (key, value) = pair?;
             if !key.value().starts_with(prefix) || page.len() == PAGE_PAIRS || bytes >= PAGE_BYTES {
@@ -238,7 +281,7 @@ impl RedbEngine {
             bytes += key.value().len() + value.value().len();
             page.push((key.value().to_vec(), value.value().to_vec()));
         }
-        Ok(page)
+        Ok(())
     }
 
     /// Syncs what redb's own syncs leave out.
@@ -309,8 +352,7 @@ impl fmt::Debug for RedbEngine {
 
 impl Engine for RedbEngine {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        let read = || -> Result<_, Error> { Ok(self.table()?.get(key)?.map(|value| value.value().to_vec())) };
-        read().map_err(|error| self.error("reading from", error))
+        self.guarded("reading from", || Ok(self.table()?.get(key)?.map(|value| value.value().to_vec())))
     }
 
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
@@ -326,16 +368,21 @@ impl Engine for RedbEngine {
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
         let mut after = after.map(<[u8]>::to_vec);
         loop {
-            let page = self.page(prefix, after.as_deref());
-            let page = page.map_err(|error| self.error("scanning", error))?;
+            let mut page = Vec::new();
+            let read = self.guarded("scanning", || self.read_page(prefix, after.as_deref(), &mut page));
             for (key, value) in &page {
                 if visit(key, value) == ControlFlow::Break(()) {
                     return Ok(());
                 }
             }
+            read?;
             let Some((last, _)) = page.into_iter().next_back() else { return Ok(()) };
             after = Some(last);
         }
+    }
+
+    fn room(&self) -> Result<(), StorageError> {
+        self.room.check()
     }
 
     fn sync(&self) -> Result<(), StorageError> {

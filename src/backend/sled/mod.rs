@@ -24,12 +24,12 @@ mod lock;
 mod log;
 mod messages;
 mod recovery;
-mod replace;
 mod room;
 mod snapshot;
 
 use super::folder::{Files, Folder};
 use super::readable::{code_in, readable};
+use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
@@ -91,10 +91,22 @@ impl Backend for Sled {
     }
 }
 
-impl Sled {
-    /// Puts the checksum of the last close aside if the log does not match it, so that the next opening does without;
-    /// tells where it is.
-    pub(crate) fn put_bad_tail_aside(&self) -> Result<Option<PathBuf>, OpenError> {
+impl InFolder for Sled {
+    fn open_in_folder(&self) -> Result<(Box<dyn Engine>, Arc<Folder>), OpenError> {
+        let engine = self.open_engine()?;
+        let folder = Arc::clone(&engine.folder);
+        Ok((Box::new(engine), folder))
+    }
+
+    fn elsewhere(&self, path: PathBuf) -> Box<dyn Backend> {
+        Box::new(Self { path, cache: self.cache, must_exist: false })
+    }
+
+    fn note_files(&self, folder: &Folder) -> io::Result<()> {
+        log::write_tail(folder)
+    }
+
+    fn put_bad_tail_aside(&self) -> Result<Option<PathBuf>, OpenError> {
         if Folder::is_absent(&self.path, FILES) {
             return Err(OpenError::NoStore { place: self.place() });
         }
@@ -105,7 +117,9 @@ impl Sled {
             OpenError::Storage { place, source }
         })
     }
+}
 
+impl Sled {
     fn open_engine(&self) -> Result<SledEngine, OpenError> {
         if self.must_exist && Folder::is_absent(&self.path, FILES) {
             return Err(OpenError::NoStore { place: self.place() });

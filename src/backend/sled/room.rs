@@ -11,21 +11,20 @@
 
 use super::SEGMENT_SIZE;
 use crate::backend::folder::Folder;
+use crate::backend::reserve::{Reserve, is_full, no_room};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
 
 const SEGMENT: u64 = SEGMENT_SIZE as u64;
 
 #[derive(Debug)]
 pub(super) struct Room {
     place: String,
-    reserve: PathBuf,
+    reserve: Reserve,
     log: File,
     state: Mutex<State>,
 }
@@ -48,10 +47,7 @@ pub(super) fn release(folder: &Folder) -> io::Result<()> {
     if !folder.existed() {
         return Ok(());
     }
-    match fs::remove_file(folder.path().join("reserve")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    Reserve::of(folder).release()
 }
 
 impl Room {
@@ -62,8 +58,7 @@ impl Room {
             let source = StorageError::new("opening sled's log in", place.clone(), error);
             OpenError::Storage { place: place.clone(), source }
         })?;
-        let reserve = folder.path().join("reserve");
-        let room = Self { place, reserve, log, state: Mutex::new(State::default()) };
+        let room = Self { place, reserve: Reserve::of(folder), log, state: Mutex::new(State::default()) };
         room.take();
         Ok(room)
     }
@@ -72,8 +67,7 @@ impl Room {
     pub(super) fn take(&self) {
         let mut state = *self.state.lock();
         let taken = self.try_take(&mut state);
-        // Whatever else is wrong, such as a file system that takes no room ahead, says nothing of the room there is.
-        state.full = taken.is_err_and(|error| matches!(error, Errno::NOSPC | Errno::DQUOT));
+        state.full = taken.is_err_and(is_full);
         *self.state.lock() = state;
     }
 
@@ -91,10 +85,7 @@ impl Room {
         // A snapshot is far smaller than the log; see `tests/full_disk.rs`.
         let reserved = (1 << 20) + length / 32;
         if reserved > state.reserved {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o600);
-            let reserve = options.open(&self.reserve).map_err(|error| errno(&error))?;
-            fallocate(&reserve, FallocateFlags::empty(), 0, reserved)?;
+            self.reserve.take(reserved)?;
             state.reserved = reserved;
         }
         Ok(())
@@ -105,17 +96,6 @@ impl Room {
         if self.state.lock().full {
             self.take();
         }
-        match self.state.lock().full {
-            true => Err(StorageError::new(
-                "taking room for new work in",
-                &self.place,
-                io::Error::from(Errno::NOSPC),
-            )),
-            false => Ok(()),
-        }
+        if self.state.lock().full { Err(no_room(&self.place)) } else { Ok(()) }
     }
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

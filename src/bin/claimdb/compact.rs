@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 /// Write a store anew, and give back the space that it no longer needs
 ///
-/// sled never gives space back by itself. This copies what is remembered into a fresh log, and puts that in the
-/// place of the old one; results whose retention is over are left out. Nothing that is told changes. No process may
-/// have the store open. Until it is done both logs are on the disk. Killed at any point, the store is as it was or
+/// sled never gives space back by itself, and redb little. This copies what is remembered into fresh files, and puts
+/// those in the place of the old ones; results whose retention is over are left out. Nothing that is told changes. No
+/// process may have the store open. Until it is done both are on the disk. Killed at any point, the store is as it was or
 /// compacted, and the next opening clears up.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]

@@ -17,17 +17,6 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// The engine that the store in `folder` was made with, as its file `format` says. Where that says nothing, opening
-    /// it tells what is wrong.
-    pub(crate) fn of(folder: &Path) -> Self {
-        let format = std::fs::read_to_string(folder.join("format")).unwrap_or_default();
-        match format.split_whitespace().nth(2) {
-            #[cfg(feature = "redb")]
-            Some("redb") => Self::Redb,
-            _ => Self::Sled,
-        }
-    }
-
     /// A place for a store in `folder`, which may be there or not.
     pub(crate) fn at(self, folder: &Path) -> Box<dyn Backend> {
         match self {

@@ -5,13 +5,16 @@ use crate::failure::Failure;
 use claimdb::Store;
 use serde_json::json;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::panic;
 use std::path::PathBuf;
 
 /// Put aside what cannot be read, and write the rest anew
 ///
 /// Unreadable records and values go into a file `aside-1` (or the next number) in the store's folder, which is never
-/// deleted; the retention index is made anew; the rest is as it was. A store that does not open because its log does not
-/// match the checksum of its last close is repaired without that: the file `tail` is put into a folder aside-DATE. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE
+/// deleted; the retention index is made anew; the rest is as it was. Pages that the engine itself cannot read are
+/// walked around: the file tells where they lay, and the engine's files are kept in `aside-1-files`. A store that does
+/// not open because its log does not match the checksum of its last close is repaired without that: the file `tail` is
+/// put into a folder aside-DATE. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE
 /// AFTERWARDS: their work can run again. So it asks first, and without a terminal wants --yes. If a backup is recent
 /// enough, prefer that. No process may have the store open. Killed at any point, the store is as it was or repaired.
 #[derive(Debug, clap::Args)]
@@ -27,9 +30,10 @@ pub(crate) struct Args {
 
     /// Give the counts as JSON, in one line
     ///
-    /// {"records":5,"values":3,"forgotten":0,"aside":2,"aside_in":"claims/aside-1","tail_in":null,
-    /// "new_ceiling":null}; aside_in is null if nothing was put aside, tail_in if the log matched the checksum of its
-    /// last close, new_ceiling the token ceiling if the stored one could not be believed.
+    /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"aside_in":"claims/aside-1","kept_in":null,
+    /// "tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put aside, unread how many stretches the
+    /// engine could not read, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
+    /// its last close, new_ceiling the token ceiling if the stored one could not be believed.
     #[arg(long)]
     json: bool,
 }
@@ -53,10 +57,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "repairing the store {store}: not agreed to; nothing was changed"
         )));
     }
+    hush_engines();
     let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
     let aside_in = repaired.aside_in.as_ref().map(|path| path.display().to_string());
+    let kept_in = repaired.kept_in.as_ref().map(|path| path.display().to_string());
     let mut advice = String::new();
-    if let Some(path) = &aside_in {
+    if let (Some(path), Some(kept)) = (&aside_in, &kept_in) {
+        advice += &format!(
+            "{} stretches of the store could not be read at all: {path} tells between which keys, and which records the \
+             retention index knows of there; others may have been among them. Their keys are free, and their work can run \
+             again: put a backup in the store's place, if there is one. The files as they were are kept in {kept}\n",
+            repaired.unread
+        );
+    }
+    if let Some(path) = aside_in.as_ref().filter(|_| repaired.aside > 0) {
         advice += &format!(
             "{} items were put aside in {path}; keys of records among them are free, and their work can run again: \
              find out what they were before it does\n",
@@ -79,19 +93,35 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // With standard error gone there is nobody left to tell.
     let _ = io::stderr().write_all(advice.as_bytes());
     let copied = &repaired.copied;
-    let text = || format!("{}; {} put aside", counts::text("repaired", copied), repaired.aside);
+    let text = || {
+        let (done, unread) = (counts::text("repaired", copied), repaired.unread);
+        format!("{done}; {} put aside; {unread} stretches could not be read", repaired.aside)
+    };
     let json = || {
         json!({
             "records": copied.records,
             "values": copied.values,
             "forgotten": copied.forgotten,
             "aside": repaired.aside,
+            "unread": repaired.unread,
             "aside_in": aside_in,
+            "kept_in": kept_in,
             "tail_in": tail_in,
             "new_ceiling": repaired.new_ceiling.map(claimdb::Token::get),
         })
     };
     tell(args.json, text, json)
+}
+
+/// An engine's panic over a page that it cannot read is caught, once for each try, and is no news. All others are told.
+fn hush_engines() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        let of_engine = |file: &str| file.contains("/sled-0.") || file.contains("/redb-4.");
+        if !panic.location().is_some_and(|at| of_engine(at.file())) {
+            tell(panic);
+        }
+    }));
 }
 
 /// Asks a person, if there is one.

@@ -1,9 +1,8 @@
 //! `claimdb verify`: everything that is stored, looked at.
 
 use crate::counts::write_line;
-use crate::engine::Engine;
 use crate::failure::Failure;
-use claimdb::{Flaw, Store};
+use claimdb::{Flaw, Store, backend};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -37,7 +36,7 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut written = Ok(());
-    let verified = Store::builder(Engine::of(&args.store).existing(&args.store)).verify(&mut |flaw| {
+    let verified = Store::builder(backend::existing(&args.store)).verify(&mut |flaw| {
         if written.is_ok() {
             written = write_line(if args.json { json_of(flaw) } else { flaw.to_string() });
         }

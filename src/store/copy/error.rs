@@ -72,7 +72,7 @@ pub enum CopyError {
 
 impl CopyError {
     /// Names what storage failed at: `doing` to the store in `place`.
-    #[cfg(feature = "sled")]
+    #[cfg(any(feature = "sled", feature = "redb"))]
     pub(super) fn replacing(self, doing: &'static str, place: &str) -> Self {
         match self {
             Self::Storage(source) | Self::Open(OpenError::Storage { source, .. }) => {

@@ -8,18 +8,20 @@
 //! Bytes are copied as they are. What is forgotten is left out, and the retention index is made anew from the records.
 //! A record that cannot be read is copied as well: leaving it out would free its key (P9). Only a repair puts it aside.
 
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod around;
 mod backup;
 mod error;
 mod offline;
 mod piece;
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 mod repair;
 mod staged;
 mod verify;
 
 pub use error::CopyError;
 pub use piece::Part;
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 pub use repair::Repaired;
 pub use verify::{Flaw, Verified};
 
@@ -34,6 +36,7 @@ use crate::record;
 use crate::token::Token;
 use piece::{Judge, Piece};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How much is held in memory at a time: pairs, and bytes of values.
 const PAGE: usize = 128;
@@ -70,14 +73,25 @@ impl Copied {
 
 /// The pairs behind `after`, in order, and whether those are the last.
 fn page(engine: &dyn Engine, after: Option<&[u8]>) -> Result<(Vec<Pair>, bool), StorageError> {
+    let (pairs, last) = read_page(engine, after);
+    Ok((pairs, last?))
+}
+
+/// The pairs behind `after`, in order, as far as they can be read, and whether those are the last.
+fn read_page(engine: &dyn Engine, after: Option<&[u8]>) -> (Vec<Pair>, Result<bool, StorageError>) {
     let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
-    engine.scan(&[], after, &mut |key, value| {
-        bytes += value.len();
-        found.push((key.to_vec(), value.to_vec()));
-        full = found.len() >= PAGE || bytes >= PAGE_BYTES;
-        if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    Ok((found, !full))
+    let scanned = catch_unwind(AssertUnwindSafe(|| {
+        engine.scan(&[], after, &mut |key, value| {
+            bytes += value.len();
+            found.push((key.to_vec(), value.to_vec()));
+            full = found.len() >= PAGE || bytes >= PAGE_BYTES;
+            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }));
+    let scanned = scanned.unwrap_or_else(|_| {
+        Err(StorageError::new("scanning", "the engine", "it panicked; what it was reading is damaged"))
+    });
+    (found, scanned.map(|()| !full))
 }
 
 /// Shows `visit` all pairs, a page at a time, as `turn_page` reads them.

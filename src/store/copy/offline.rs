@@ -4,6 +4,8 @@ use super::piece::Judge;
 use super::staged::staged;
 use super::{Copied, CopyError, Target, page, walk};
 use crate::backend::{Backend, Engine};
+#[cfg(any(feature = "sled", feature = "redb"))]
+use crate::backend::{Old, replace};
 use crate::clock::Clock;
 use crate::error::OpenError;
 use crate::store::Builder;
@@ -49,11 +51,11 @@ impl Builder {
     }
 }
 
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 impl crate::store::Store {
-    /// Writes the store in the folder `path` anew and gives back the space that it no longer needs, which sled never
-    /// does by itself. Nobody may have it open: it takes the store's lock, and tries once. What is stored is as
-    /// after [`Builder::migrate`], and the folder keeps its name, its lock and its tokens.
+    /// Writes the store in the folder `path` anew, over the engine that made it, and gives back the space that it no
+    /// longer needs, which sled never does by itself. Nobody may have it open: it takes the store's lock, and tries
+    /// once. What is stored is as after [`Builder::migrate`], and the folder keeps its name, its lock and its tokens.
     ///
     /// Until it is done both are on the disk, so it needs room for what is remembered a second time. Killed or cut off
     /// at any point, the folder holds the one or the other, whole, and the next opening clears the rest away.
@@ -61,9 +63,11 @@ impl crate::store::Store {
     /// # Errors
     /// [`CopyError`]; what was stored is as it was then.
     pub fn compact(path: impl AsRef<Path>) -> Result<Copied, CopyError> {
-        let sled = crate::backend::Sled::existing(path);
-        let (place, clock) = (sled.place(), crate::clock::SystemClock::new());
-        let copied = sled.replace(|old, new| copy_closed((old, &place), (new, place.clone()), &clock));
+        let path = path.as_ref();
+        let (place, clock) = (path.display().to_string(), crate::clock::SystemClock::new());
+        let copied = replace(path, |old, new| {
+            Ok((copy_closed((old, &place), (new, place.clone()), &clock)?, Old::Deleted))
+        });
         copied.map_err(|error: CopyError| error.replacing("compacting", &place))
     }
 }

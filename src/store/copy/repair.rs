@@ -1,8 +1,9 @@
 //! Making a store whole again: what cannot be read is put aside, and the rest is written anew.
 
+use super::around::{Gap, read, walk_around};
 use super::piece::{Judge, Part, Piece};
-use super::{Copied, CopyError, Pair, Target, page, walk};
-use crate::backend::{Backend as _, Engine, Sled};
+use super::{Copied, CopyError, Pair, Target};
+use crate::backend::{Engine, Old, put_bad_tail_aside, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Damage, OpenError};
 use crate::record;
@@ -10,7 +11,8 @@ use crate::store::Store;
 use crate::store::own::{CEILING_END, ceiling_key};
 use crate::store::retention::{RetentionClock, high_water_key};
 use crate::token::{Token, ceiling_above, first_of_opening};
-use std::fmt::Write as _;
+use std::cell::RefCell;
+use std::fmt::{Display, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -22,10 +24,15 @@ use std::path::{Path, PathBuf};
 pub struct Repaired {
     /// What the store holds now.
     pub copied: Copied,
-    /// How much could not be read and was put aside.
+    /// How much could not be read and was put aside; of what the engine itself could not read, each record that the
+    /// retention index speaks of.
     pub aside: u64,
-    /// The file that it was put into; `None` if there was nothing.
+    /// How many stretches of the store the engine itself could not read. What else was in them nobody knows.
+    pub unread: u64,
+    /// The file that all this was put into; `None` if there was nothing.
     pub aside_in: Option<PathBuf>,
+    /// The engine's files as they were, which are kept if it could not read some of them.
+    pub kept_in: Option<PathBuf>,
     /// Where the file `tail` was put, if the log did not match the checksum in it. If it is the log that was changed,
     /// and not that file, results of the last opening may be gone: see the copy of the folder, or a backup.
     pub tail_in: Option<PathBuf>,
@@ -39,6 +46,11 @@ impl Store {
     /// Writes the store in the folder `path` anew from all that can be read of it. Nobody may have it open: it takes
     /// the store's lock, and tries once. What cannot be read goes into a file `aside-1` (or the next number) in the
     /// folder, whose format is in `docs/format.md` and which claimdb never deletes; the retention index is made anew.
+    ///
+    /// What the engine itself cannot read, such as a damaged page with all that is on it, is walked around. The file
+    /// then tells between which keys it lay, and which records the retention index knows of there; and the engine's
+    /// files are kept as they were, beside that file. An engine that refuses everything since an error of the disk
+    /// ends the repair.
     ///
     /// A store over sled that is refused because its log does not match the checksum of its last close (the file `tail`)
     /// is opened without: that file goes into a folder `aside-` and the date.
@@ -54,14 +66,9 @@ impl Store {
     /// this.
     pub fn repair(path: impl AsRef<Path>) -> Result<Repaired, CopyError> {
         let path = path.as_ref();
-        let sled = Sled::existing(path);
-        let place = sled.place();
-        let tail_in = match sled.put_bad_tail_aside() {
-            // The others have no such file.
-            Err(OpenError::OtherEngine { .. }) => None,
-            put => put?,
-        };
-        let repaired = sled.replace(|old, new| repair(old, new, &place, path, &SystemClock::new()));
+        let place = path.display().to_string();
+        let tail_in = put_bad_tail_aside(path)?;
+        let repaired = replace(path, |old, new| repair(old, new, &place, path, &SystemClock::new()));
         let repaired = repaired.map_err(|error: CopyError| error.replacing("repairing", &place))?;
         Ok(Repaired { tail_in, ..repaired })
     }
@@ -73,23 +80,24 @@ fn repair(
     place: &str,
     folder: &Path,
     clock: &dyn Clock,
-) -> Result<Repaired, CopyError> {
-    let stored = source.read(&ceiling_key())?;
+) -> Result<(Repaired, Old), CopyError> {
+    // One that cannot be read is as good as lost.
+    let stored = read(source, &ceiling_key()).unwrap_or_default();
     if stored.as_ref().is_some_and(|stored| *stored == record::unfinished_copy()) {
         return Err(OpenError::UnfinishedCopy { place: place.to_owned() }.into());
     }
     let ceiling = stored.as_deref().and_then(|bytes| record::decode_ceiling(bytes).ok());
     let ceiling = ceiling.filter(|ceiling| *ceiling < CEILING_END);
-    let high_water = source.read(&high_water_key())?;
+    let high_water = read(source, &high_water_key()).unwrap_or_default();
     let high_water = high_water.as_deref().and_then(|bytes| record::decode_high_water(bytes).ok());
     let wall = RetentionClock::starting(clock.wall(), high_water, clock.now()).start();
     let judge = Judge { wall, ceiling };
     let mut target = Target::begin(target, place.to_owned())?;
-    let mut aside = Aside::beside(folder);
-    let mut greatest = Token::new(0);
-    walk(
-        |after| Ok(page(source, after)?),
-        |pairs| {
+    let aside = RefCell::new(Aside::beside(folder));
+    let (mut greatest, mut unread) = (Token::new(0), 0);
+    walk_around(
+        source,
+        &mut |pairs| {
             let mut sound = Vec::with_capacity(pairs.len());
             for pair in pairs {
                 match judge.piece(&pair.0, &pair.1) {
@@ -106,11 +114,15 @@ fn repair(
                         if let Damage::TokenAboveCeiling { token, .. } = damage {
                             greatest = greatest.max(token);
                         }
-                        aside.put(part, &pair, &damage)?;
+                        aside.borrow_mut().put(part, &pair, &damage)?;
                     }
                 }
             }
             target.add(&sound, &judge)
+        },
+        &mut |gap| {
+            unread += 1;
+            aside.borrow_mut().put_gap(gap)
         },
     )?;
     let above = ceiling_above(greatest.min(Token::new(CEILING_END.get() >> 1)));
@@ -119,10 +131,17 @@ fn repair(
         Some(ceiling) => Some(above.max(ceiling)),
         None => Some(first_of_opening(above, Token::new(0), clock.wall())),
     };
-    let (aside_in, count) = aside.close()?;
+    let (aside_in, count) = aside.into_inner().close()?;
+    let kept = aside_in.as_ref().filter(|_| unread > 0).and_then(|path| path.file_name()).map(|name| {
+        let mut name = name.to_owned();
+        name.push("-files");
+        name
+    });
+    let kept_in = kept.as_ref().map(|name| folder.join(name));
     let ceiling = new_ceiling.or(ceiling).unwrap_or(above);
     let copied = target.finish(ceiling, wall)?;
-    Ok(Repaired { copied, aside: count, aside_in, tail_in: None, new_ceiling })
+    let old = kept.map_or(Old::Deleted, Old::Kept);
+    Ok((Repaired { copied, aside: count, unread, aside_in, kept_in, tail_in: None, new_ceiling }, old))
 }
 
 /// The file for what cannot be read; made when there is something.
@@ -141,24 +160,41 @@ impl Aside {
         Self { folder: folder.to_owned(), file: None, count: 0 }
     }
 
-    /// One line: what it is part of, the key, the bytes, and what is wrong with them.
     fn put(&mut self, part: Part, (key, bytes): &Pair, damage: &Damage) -> Result<(), CopyError> {
-        let mut line = format!("{part} ");
-        for bytes in [key, bytes] {
+        self.count += 1;
+        self.line(&part, [key, bytes], damage)
+    }
+
+    fn put_gap(&mut self, gap: &Gap) -> Result<(), CopyError> {
+        self.line(&"unread", [&gap.after, gap.until.as_deref().unwrap_or_default()], &gap.reason)?;
+        for key in &gap.records {
+            self.count += 1;
+            self.line(
+                &Part::Record,
+                [key, &[]],
+                &"its page cannot be read; the retention index speaks of it",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// One line: what it is, two fields of bytes, and what is wrong.
+    fn line(&mut self, what: &dyn Display, fields: [&[u8]; 2], wrong: &dyn Display) -> Result<(), CopyError> {
+        let mut line = format!("{what} ");
+        for bytes in fields {
             line.reserve(2 * bytes.len() + 1);
             for byte in bytes {
                 let _ = write!(line, "{byte:02x}"); // a String takes everything
             }
             line.push(' ');
         }
-        let _ = writeln!(line, "{}", damage.to_string().replace('\n', " "));
+        let _ = writeln!(line, "{}", wrong.to_string().replace('\n', " "));
         let (path, mut file) = match self.file.take() {
             Some(open) => open,
             None => create(&self.folder)?,
         };
         file.write_all(line.as_bytes()).map_err(CopyError::file(DOING, &path))?;
         self.file = Some((path, file));
-        self.count += 1;
         Ok(())
     }
 

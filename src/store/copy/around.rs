@@ -1,0 +1,182 @@
+//! Walking a store around what its engine cannot read.
+//!
+//! An engine that cannot read one of its pages fails for every key in it, and a scan ends there. Where the page ends
+//! nobody tells. So the next key that can be read is looked for: at keys that are known from the retention index, and
+//! at those that differ from the last one that was read in one byte and its end, in their order; then, by halves,
+//! between the last that could not be read and the first that could.
+//!
+//! A stretch that can be read between two that cannot is missed if none of these lies in it. So what is told as lost is
+//! a range that may hold more than what is damaged, and whoever writes the store anew keeps the old files.
+
+use super::{CopyError, Pair, read_page};
+use crate::backend::Engine;
+use crate::error::StorageError;
+use crate::key::IndexEntry;
+use std::collections::BTreeSet;
+use std::iter::once;
+use std::ops::Bound::Excluded;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Where a page begins is told no closer than by keys that are longer than their neighbours by so many bytes.
+const CLOSER: usize = 16;
+
+/// What pairs are shown to.
+type Visit<'a> = dyn FnMut(Vec<Pair>) -> Result<(), CopyError> + 'a;
+/// Tells from where on there is something to read again, if it cannot be read behind a key; `None` for nowhere.
+type Around<'a> = dyn FnMut(&[u8], StorageError) -> Result<Option<Vec<u8>>, CopyError> + 'a;
+
+/// A stretch that the engine could not read.
+pub(super) struct Gap {
+    /// The last key before it; empty if it begins with the store.
+    pub(super) after: Vec<u8>,
+    /// The first place behind it that can be read; `None` if there is none.
+    pub(super) until: Option<Vec<u8>>,
+    /// Keys of records in it, as far as the retention index knows of them.
+    pub(super) records: Vec<Vec<u8>>,
+    /// What the engine said.
+    pub(super) reason: StorageError,
+}
+
+/// Shows `visit` all pairs that can be read, a page at a time, and `lost` what lies between them.
+pub(super) fn walk_around(
+    engine: &dyn Engine,
+    visit: &mut Visit<'_>,
+    lost: &mut dyn FnMut(&Gap) -> Result<(), CopyError>,
+) -> Result<(), CopyError> {
+    let mut known = None;
+    walk_from(engine, None, visit, &mut |after, reason| {
+        let known = known.get_or_insert_with(|| records_in_index(engine));
+        let (until, records) = behind(engine, after, known);
+        lost(&Gap { after: after.to_vec(), until: until.clone(), records, reason })?;
+        Ok(until)
+    })
+}
+
+/// Shows `visit` what can be read behind `after`. Where that fails, `around` tells from where on it does not.
+fn walk_from(
+    engine: &dyn Engine,
+    after: Option<Vec<u8>>,
+    visit: &mut Visit<'_>,
+    around: &mut Around<'_>,
+) -> Result<(), CopyError> {
+    let mut after = after;
+    loop {
+        let (pairs, rest) = read_page(engine, after.as_deref());
+        let goes_on = !pairs.is_empty();
+        after = pairs.last().map(|(key, _)| key.clone()).or(after);
+        visit(pairs)?;
+        match rest {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // Tried once more from there: it fails at once, if it still does.
+            Err(_) if goes_on => {}
+            Err(reason) => {
+                // An engine that refuses everything since an error has no page that can be read: no gap, but no store.
+                engine.sync()?;
+                let Some(until) = around(after.as_deref().unwrap_or_default(), reason)? else {
+                    return Ok(());
+                };
+                if let Some(value) = read(engine, &until).ok().flatten() {
+                    visit(vec![(until.clone(), value)])?;
+                }
+                after = Some(until);
+            }
+        }
+    }
+}
+
+/// The keys of all records that the retention index has entries for, as far as it can be read.
+fn records_in_index(engine: &dyn Engine) -> BTreeSet<Vec<u8>> {
+    let mut keys = BTreeSet::new();
+    let mut add = |pairs: Vec<Pair>| {
+        keys.extend(
+            pairs.iter().filter_map(|(key, _)| Some(IndexEntry::decode(key)?.key.encoded().to_vec())),
+        );
+        Ok(())
+    };
+    let none = BTreeSet::new();
+    // Knowing fewer is no error.
+    let _ = walk_from(engine, Some(IndexEntry::all().to_vec()), &mut add, &mut |after, _| {
+        Ok(behind(engine, after, &none).0)
+    });
+    keys
+}
+
+/// The first place behind `after` that can be read, and which of the known keys before it cannot.
+fn behind(engine: &dyn Engine, after: &[u8], known: &BTreeSet<Vec<u8>>) -> (Option<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut unread, mut last) = (Vec::new(), after.to_vec());
+    for likely in likely_behind(after) {
+        let bounds = (Excluded(last.as_slice()), Excluded(likely.as_slice()));
+        let between: Vec<_> = known.range::<[u8], _>(bounds).cloned().collect();
+        for key in between.into_iter().chain(once(likely)) {
+            if goes_on_from(engine, &key) {
+                return (Some(by_halves(engine, last, key)), unread);
+            }
+            if known.contains(&key) && read(engine, &key).is_err() {
+                unread.push(key.clone());
+            }
+            last = key;
+        }
+    }
+    (None, unread)
+}
+
+/// Keys behind `after` that differ from it in one byte, or are longer by one, in order.
+fn likely_behind(after: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    (0..=after.len()).rev().flat_map(move |length| {
+        let (same, least) = (&after[..length], after.get(length));
+        let bytes = (0..=u8::MAX).filter(move |byte| least.is_none_or(|least| byte > least));
+        bytes.map(move |byte| [same, &[byte]].concat())
+    })
+}
+
+/// Where reading goes on between a key that cannot be read and one that can.
+fn by_halves(engine: &dyn Engine, mut unreadable: Vec<u8>, mut readable: Vec<u8>) -> Vec<u8> {
+    let longest = unreadable.len().max(readable.len()) + CLOSER;
+    while let Some(middle) = middle(&unreadable, &readable, longest) {
+        if goes_on_from(engine, &middle) {
+            readable = middle;
+        } else {
+            unreadable = middle;
+        }
+    }
+    readable
+}
+
+/// A key halfway between two, as if they were fractions; `None` if there is none of that length.
+fn middle(low: &[u8], high: &[u8], longest: usize) -> Option<Vec<u8>> {
+    let length = low.len().max(high.len()) + 1;
+    let digit = |key: &[u8], at: usize| key.get(at).copied().unwrap_or(0);
+    // Half their sum, from the last byte on, with a bit in `carry` for the one before.
+    let (mut half, mut carry) = (vec![0; length], false);
+    for at in (0..length).rev() {
+        let (sum, over) = digit(low, at).overflowing_add(digit(high, at));
+        let (sum, over_again) = sum.overflowing_add(u8::from(carry));
+        carry = over || over_again;
+        if let Some(next) = half.get_mut(at + 1) {
+            *next |= sum << 7;
+        }
+        half[at] = sum >> 1;
+    }
+    half[0] |= u8::from(carry) << 7;
+    while half.last() == Some(&0) {
+        half.pop();
+    }
+    (half.len() <= longest && half.as_slice() > low && half.as_slice() < high).then_some(half)
+}
+
+/// Whether there is something at `place`, or behind it, that can be read. Of a place between the last key of a sound page
+/// and the next page, which is damaged, reading says that nothing is there: the scan tells.
+fn goes_on_from(engine: &dyn Engine, place: &[u8]) -> bool {
+    let next = || {
+        let scanned = engine.scan(&[], Some(place), &mut |_, _| ControlFlow::Break(()));
+        scanned.is_ok()
+    };
+    matches!(read(engine, place), Ok(Some(_))) || catch_unwind(AssertUnwindSafe(next)).unwrap_or(false)
+}
+
+/// What is stored for `key`. A panic of the engine is one of its ways to say that it cannot tell.
+pub(super) fn read(engine: &dyn Engine, key: &[u8]) -> Result<Option<Vec<u8>>, ()> {
+    catch_unwind(AssertUnwindSafe(|| engine.read(key))).map_err(drop)?.map_err(drop)
+}
