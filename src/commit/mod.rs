@@ -250,9 +250,15 @@ impl<M: Send + 'static> GroupCommit<M> {
             state.last.take()
         };
         let engine = self.engine.lock().clone();
-        if let (Some(last), Some(engine)) = (last, &engine) {
+        let Some(engine) = engine else {
+            // It was let go meanwhile: those who wait are told that the store is closed.
+            let mut state = self.state.lock();
+            (state.running_since, state.syncing) = (None, None);
+            return;
+        };
+        if let Some(last) = last {
             // It need not land, so a panic is no more than an error.
-            let _ = catch_unwind(AssertUnwindSafe(|| last(&**engine)));
+            let _ = catch_unwind(AssertUnwindSafe(|| last(&*engine)));
         }
         let now = self.clock.now();
         let covered = {
@@ -260,10 +266,7 @@ impl<M: Send + 'static> GroupCommit<M> {
             state.running_since = Some(now);
             state.issued
         };
-        let result = catch_unwind(AssertUnwindSafe(|| match &engine {
-            Some(engine) => engine.sync(),
-            None => Err(StorageError::new("syncing", "the store", "it is closed")),
-        }));
+        let result = catch_unwind(AssertUnwindSafe(|| engine.sync()));
         let took = self.clock.now().since(now);
         match result {
             Ok(Ok(())) => self.succeeded(covered, took),
