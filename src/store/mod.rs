@@ -282,7 +282,10 @@ impl Inner {
     fn is_unsynced(&self, key: &Key) -> Result<bool, Fault> {
         self.sync_abandoned(key)?;
         let unsynced = self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)?;
-        if unsynced && let Some(poisoned) = self.commit.poisoned() {
+        if unsynced
+            && !Break::PoisonUntold.is()
+            && let Some(poisoned) = self.commit.poisoned()
+        {
             return Err(poisoned.into());
         }
         Ok(unsynced)

@@ -156,6 +156,14 @@ impl Inner {
         let (new, interrupting) = match decide::claim(record.as_ref(), &ask)? {
             Verdict::Grant(grant) => {
                 let token = self.draw_token()?;
+                if Break::PlaceGivenUp.is() {
+                    drop(place);
+                    let purpose = Purpose::Work(request.fingerprint);
+                    match self.table.admit(key.encoded(), purpose, None, None) {
+                        Admitted::Place { place: again, .. } => place = again,
+                        _ => return Ok(Step::Again),
+                    }
+                }
                 let new = decide::grant(record.as_ref(), grant, token, &ask)?;
                 if !grant.durable {
                     return Ok(Step::Ready(Box::new(Ready {
