@@ -11,8 +11,8 @@ use crate::sync::{AtomicU64, Ordering};
 use std::fmt;
 
 /// Tokens between the ceiling and the next draw after a raise: one second's worth of clock, and far more than
-/// a second's worth of claims, so that raising is rare. It costs one sync.
-const BLOCK: u64 = 1 << 20;
+/// a second's worth of claims, so that raising is rare. It costs one sync. Models come to the ceiling sooner.
+const BLOCK: u64 = if cfg!(loom) { 8 } else { 1 << 20 };
 const CLOCK_SHIFT: u32 = 20;
 /// A clock at or beyond this is broken (the year 2242), and would use tokens up.
 const CLOCK_END: u64 = 1 << 33;

@@ -6,56 +6,17 @@ mod support;
 
 #[cfg(loom)]
 mod models {
-    use crate::support::{model, twin};
+    use crate::support::{LEASE_OVER, World, claim, model, twin, value};
     use claimdb::backend::Mem;
-    use claimdb::{
-        Break, Claim, Durability, ManualClock, Outcome, Request, SettleError, Settled, Store, SyncBy,
-    };
+    use claimdb::{Break, Claim, Durability, ManualClock, Outcome, Request, SettleError, Store, SyncBy};
     use loom::thread;
     use std::time::Duration;
-
-    const LEASE_OVER: Duration = Duration::from_secs(31);
-
-    struct World {
-        mem: Mem,
-        clock: ManualClock,
-        store: Store,
-    }
-
-    impl World {
-        fn new(sync_by: SyncBy) -> Self {
-            let (mem, clock) = (Mem::with_power_cuts(), ManualClock::new());
-            let store = Store::builder(mem.clone()).clock(clock.clone()).sync_by(sync_by).open();
-            Self { mem, clock, store: store.expect("memory opens") }
-        }
-
-        /// What is left after a power cut.
-        fn after_power_cut(&self) -> Option<String> {
-            self.mem.crash();
-            let store = Store::builder(self.mem.clone()).clock(self.clock.clone()).sync_by(SyncBy::Caller);
-            let found = store.open().expect("memory opens").get("k").expect("memory does not fail");
-            found.and_then(Settled::completed).map(|stored| stored.decode().expect("a string was stored"))
-        }
-    }
-
-    fn claim(store: &Store, durability: Durability) -> Outcome {
-        store.claim(Request::new("k").durability(durability)).expect("memory does not fail")
-    }
-
-    fn granted(store: &Store, durability: Durability) -> Claim {
-        claim(store, durability).granted().expect("nobody else is here")
-    }
-
-    fn value(settled: Settled) -> String {
-        settled.completed().expect("it was completed").decode().expect("a string was stored")
-    }
 
     /// The old holder completes late while another takes over and completes: at most one is acknowledged, and
     /// what is stored is that one's.
     fn reclaim_against_late_completion(durability: Durability) {
         let world = World::new(SyncBy::Caller);
-        let old = granted(&world.store, durability);
-        world.clock.advance(LEASE_OVER);
+        let old = world.late(durability);
         let late = thread::spawn(move || old.complete("old").is_ok());
         let new = match claim(&world.store, durability) {
             Outcome::Granted(claim) => Some(claim.complete("new").is_ok()),
@@ -74,7 +35,7 @@ mod models {
         let acknowledged = usize::from(late) + usize::from(new == Some(true));
         assert!(acknowledged <= 1, "P3 fenced: {acknowledged} completions of one key were acknowledged");
         assert_eq!(acknowledged, 1, "P6 never stuck: both completions were refused");
-        let stored = world.store.get("k").expect("memory does not fail").map(value);
+        let stored = world.stored();
         let expected = if late { "old" } else { "new" };
         assert_eq!(stored.as_deref(), Some(expected), "P3 fenced: the refused completion is stored");
     }
@@ -83,8 +44,7 @@ mod models {
     /// first attempt, else the next.
     fn release_against_takeover(durability: Durability) {
         let world = World::new(SyncBy::Caller);
-        let old = granted(&world.store, durability);
-        world.clock.advance(LEASE_OVER);
+        let old = world.late(durability);
         let releasing = thread::spawn(move || match old.release() {
             Ok(()) => true,
             Err(SettleError::Lost(_)) => false,
@@ -107,23 +67,38 @@ mod models {
     /// completer, a second claimant of a live or an expired lease, and a reader.
     fn told_survives(durability: Durability, expired: bool, sync_by: SyncBy, reader: bool) {
         let world = World::new(sync_by);
-        let holder = granted(&world.store, durability);
-        if expired {
-            world.clock.advance(LEASE_OVER);
-        }
+        let holder = if expired { world.late(durability) } else { world.grant(durability) };
         let completer = thread::spawn(move || holder.complete("done").is_ok());
-        let told = if reader {
-            world.store.get("k").expect("memory does not fail").map(value)
-        } else {
-            claim(&world.store, durability).settled().map(value)
-        };
-        if told.is_some() {
-            assert_eq!(world.after_power_cut(), told, "P4 durable before told: a power cut undid it");
-            completer.join().expect("the completer panicked");
-        } else if completer.join().expect("the completer panicked") {
-            let left = world.after_power_cut();
-            assert_eq!(left.as_deref(), Some("done"), "P4 durable before told: a power cut undid it");
+        let told = if reader { world.stored() } else { world.claim(durability).settled().map(value) };
+        let cut = world.faulty.drive.cut_power();
+        let completed = completer.join().expect("the completer panicked");
+        for left in world.survivors(&cut) {
+            let left = left.stored();
+            let survives = left.is_some() || !(completed || told.is_some());
+            assert!(survives, "P4 durable before told: completed {completed}, told {told:?}, left {left:?}");
         }
+    }
+
+    /// An old holder's completion is refused while its successor's is not synced yet: what was refused takes away no
+    /// mark but its own.
+    fn refused_against_settle() {
+        let world = World::new(SyncBy::Caller);
+        let old = world.late(Durability::Full);
+        let new = world.grant(Durability::Full);
+        let completer = thread::spawn(move || new.complete("new").is_ok());
+        assert!(old.complete("old").is_err(), "P3 fenced: another was granted the key");
+        let told = world.stored();
+        let cut = world.faulty.drive.cut_power();
+        completer.join().expect("the completer panicked");
+        for left in world.survivors(&cut) {
+            let left = left.stored();
+            assert!(told.is_none() || left == told, "P4 durable before told: told {told:?}, left {left:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_completion_and_the_successors() {
+        model("refused_against_settle", Some(5), refused_against_settle);
     }
 
     #[test]
@@ -135,7 +110,7 @@ mod models {
 
     #[test]
     fn reclaim_against_late_completion_in_memory() {
-        model("reclaim_against_late_completion_in_memory", Some(5), || {
+        model("reclaim_against_late_completion_in_memory", Some(6), || {
             reclaim_against_late_completion(Durability::Result);
         });
     }
@@ -154,24 +129,24 @@ mod models {
 
     #[test]
     fn told_to_a_second_claimant() {
-        model("told_to_a_second_claimant", Some(6), || {
+        model("told_to_a_second_claimant", None, || {
             told_survives(Durability::Full, false, SyncBy::Caller, false);
         });
     }
 
     #[test]
     fn told_to_a_claimant_of_an_expired_lease() {
-        model("told_to_a_claimant_of_an_expired_lease", Some(4), || {
+        model("told_to_a_claimant_of_an_expired_lease", Some(5), || {
             told_survives(Durability::Full, true, SyncBy::Caller, false);
         });
-        model("told_to_a_claimant_of_an_expired_lease_in_memory", Some(5), || {
+        model("told_to_a_claimant_of_an_expired_lease_in_memory", Some(6), || {
             told_survives(Durability::Result, true, SyncBy::Caller, false);
         });
     }
 
     #[test]
     fn told_to_a_reader() {
-        model("told_to_a_reader", Some(7), || {
+        model("told_to_a_reader", None, || {
             told_survives(Durability::Result, false, SyncBy::Caller, true);
         });
     }
@@ -184,13 +159,13 @@ mod models {
     }
 
     /// A waiter is woken by whatever ends the claim it waits for. A wake-up that was lost would leave it waiting
-    /// for ever, which loom reports as a deadlock: the manual clock does not move.
+    /// for ever, which loom reports as a deadlock: the clock does not move.
     fn waiter_against(end: fn(Claim)) {
         let world = World::new(SyncBy::Caller);
-        let holder = granted(&world.store, Durability::Result);
+        let holder = world.grant(Durability::Result);
         let ender = thread::spawn(move || end(holder));
         let request = Request::new("k").durability(Durability::Result).wait(Duration::from_secs(60));
-        match world.store.claim(request).expect("memory does not fail") {
+        match world.store.claim(request).expect("the drive works") {
             Outcome::Granted(_) | Outcome::Settled(_) => {}
             other => panic!("P6 never stuck: a waiter was told {other:?}"),
         }
@@ -199,7 +174,7 @@ mod models {
 
     #[test]
     fn waiter_against_completion() {
-        model("waiter_against_completion", Some(4), || {
+        model("waiter_against_completion", Some(5), || {
             waiter_against(|claim| claim.complete("done").expect("nobody took the key"));
         });
     }
@@ -212,12 +187,13 @@ mod models {
     #[test]
     fn waiter_against_expiry() {
         model("waiter_against_expiry", None, || {
-            let world = World::new(SyncBy::Caller);
-            let holder = granted(&world.store, Durability::Result);
-            let clock = world.clock.clone();
+            let clock = ManualClock::new();
+            let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller).open();
+            let store = store.expect("memory opens");
+            let holder = claim(&store, Durability::Result).granted().expect("nobody else is here");
             let mover = thread::spawn(move || clock.advance(LEASE_OVER));
             let request = Request::new("k").durability(Durability::Result).wait(2 * LEASE_OVER);
-            let taken = world.store.claim(request).expect("memory does not fail").granted();
+            let taken = store.claim(request).expect("memory does not fail").granted();
             assert!(taken.is_some(), "P6 never stuck: the waiter was not granted an expired key");
             mover.join().expect("the clock panicked");
             drop(holder);
@@ -234,6 +210,11 @@ mod models {
         twin(Break::MarkAfterSwap, "P4 durable before told", || {
             told_survives(Durability::Full, true, SyncBy::Caller, false);
         });
+    }
+
+    #[test]
+    fn twin_refused_clears_all() {
+        twin(Break::RefusedClearsAll, "P4 durable before told", refused_against_settle);
     }
 
     #[test]

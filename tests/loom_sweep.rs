@@ -6,7 +6,7 @@ mod support;
 
 #[cfg(loom)]
 mod models {
-    use crate::support::{model, twin};
+    use crate::support::{Still, model, twin, value};
     use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
     use claimdb::{
         Break, Claim, Durability, ManualClock, OpenError, Outcome, Request, Settled, StorageError, Store,
@@ -20,13 +20,13 @@ mod models {
 
     struct World {
         mem: Mem,
-        clock: ManualClock,
+        clock: Still,
         store: Store,
     }
 
     impl World {
         fn new() -> Self {
-            let (mem, clock) = (Mem::new(), ManualClock::new());
+            let (mem, clock) = (Mem::new(), Still::default());
             let builder = Store::builder(Broken(mem.clone())).clock(clock.clone()).sync_by(SyncBy::Caller);
             Self { mem, clock, store: builder.open().expect("memory opens") }
         }
@@ -147,16 +147,47 @@ mod models {
         assert_eq!(stored.as_deref(), Some("new"), "P8 remembered: a sweep took what was just completed");
     }
 
-    /// What is forgotten is swept while a claim in memory that was granted over it comes to nothing.
+    /// What is forgotten is swept while a claim in memory is granted over it, and comes to nothing.
     fn sweep_against_drop() {
         let world = World::new();
         world.grant(Durability::Result).complete("old").expect("nobody else is here");
         world.clock.advance(RETENTION);
-        let claim = world.grant(Durability::Result);
         let sweeping = world.sweeping();
-        drop(claim);
+        drop(world.grant(Durability::Result));
         sweeping.join().expect("the sweeper panicked");
         assert_eq!(world.stored_and_then_swept(), None);
+    }
+
+    /// A key is asked for while its retention ends and it is swept: it is told, or granted anew and what that one stores
+    /// stays.
+    fn sweep_against_replay() {
+        let (clock, request) =
+            (ManualClock::new(), || Request::new("k").durability(Durability::Result).retention(RETENTION));
+        let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller).open();
+        let store = store.expect("memory opens");
+        let claim = || store.claim(request()).expect("memory does not fail");
+        claim().granted().expect("it is free").complete("old").expect("nobody else is here");
+        let sweeping = {
+            let store = store.clone();
+            thread::spawn(move || {
+                clock.advance(RETENTION);
+                sweep(&store);
+            })
+        };
+        let ran = match claim() {
+            Outcome::Settled(settled) => {
+                assert_eq!(value(settled), "old");
+                None
+            }
+            Outcome::Granted(claim) => {
+                claim.complete("new").expect("nobody took the key");
+                Some("new")
+            }
+            other => panic!("P8 remembered: of a completed key a claimant was told {other:?}"),
+        };
+        sweeping.join().expect("the sweeper panicked");
+        let stored = store.get("k").expect("memory does not fail").map(value);
+        assert_eq!(stored.as_deref(), ran, "P8 remembered: a sweep took what was just completed");
     }
 
     /// What is forgotten is swept while the key's next result is stored by a claim in memory.
@@ -191,28 +222,38 @@ mod models {
     }
 
     #[test]
+    fn sweep_while_a_key_is_forgotten() {
+        model("sweep_against_replay", Some(4), sweep_against_replay);
+    }
+
+    #[test]
     fn sweep_against_reclaim_durable() {
         model("sweep_against_reclaim", Some(4), || sweep_against_reclaim(Durability::Full));
     }
 
     #[test]
     fn sweep_against_late_completion_durable() {
-        model("sweep_against_late_completion", Some(5), sweep_against_late_completion);
+        model("sweep_against_late_completion", Some(6), sweep_against_late_completion);
     }
 
     #[test]
     fn sweep_against_next_completion_in_memory() {
-        model("sweep_against_next_completion", Some(5), sweep_against_next_completion);
+        model("sweep_against_next_completion", Some(6), sweep_against_next_completion);
     }
 
     #[test]
     fn sweep_of_an_older_claim() {
-        model("sweep_against_successor", Some(5), sweep_against_successor);
+        model("sweep_against_successor", Some(6), sweep_against_successor);
     }
 
     #[test]
     fn sweep_under_a_claim_that_is_dropped() {
-        model("sweep_against_drop", Some(5), sweep_against_drop);
+        model("sweep_against_drop", Some(6), sweep_against_drop);
+    }
+
+    #[test]
+    fn twin_sweep_unasked() {
+        twin(Break::SweepUnasked, "rule 21", sweep_against_swap_back);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How group commit ends: the last write, the last sync, and letting the engine go.
 
-use super::{GroupCommit, Thread, release};
+use super::{GroupCommit, SyncBy, Thread, Ticket, release};
 use crate::backend::Engine;
 use crate::clock::expired;
 use crate::sync::current_thread;
@@ -35,6 +35,14 @@ impl<M: Send + 'static> GroupCommit<M> {
         }
     }
 
+    /// Where callers sync, the last ticket, if no sync has covered it: it may be that of a caller who is gone. A thread
+    /// covers it before it ends.
+    pub(crate) fn uncovered(&self) -> Option<Ticket> {
+        let state = self.state.lock();
+        let owed = state.issued > state.synced && state.poisoned.is_none() && !state.closed;
+        (owed && self.sync_by == SyncBy::Caller).then_some(Ticket(state.issued))
+    }
+
     /// Leaves a write to whoever makes the last sync, which it goes before; it need not land.
     pub(crate) fn at_last(&self, write: impl FnOnce(&dyn Engine) + Send + 'static) {
         self.state.lock().last = Some(Box::new(write));
@@ -58,13 +66,14 @@ impl<M: Send + 'static> GroupCommit<M> {
 
     /// Lets the engine go, so that it can be dropped, and tells those who still wait.
     pub(crate) fn let_go(&self) {
-        let engine = self.engine.lock().take();
-        drop(engine);
+        // In this order: whoever finds no engine to sync finds it closed, and no failed sync.
         let released = {
             let mut state = self.state.lock();
             state.closed = true;
             std::mem::take(&mut state.waiting)
         };
+        let engine = self.engine.lock().take();
+        drop(engine);
         release(released);
     }
 }

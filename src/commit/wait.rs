@@ -3,7 +3,7 @@
 use super::{GroupCommit, SyncBy, Ticket};
 use crate::clock::{Moment, expired};
 use crate::error::Fault;
-use crate::sync::Signal;
+use crate::sync::{Break, Signal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl<M: Send + 'static> SyncWait<'_, M> {
             if state.synced >= self.ticket.0 {
                 return Some(Ok(()));
             }
-            if let Some(poisoned) = &state.poisoned {
+            if let Some(poisoned) = state.poisoned.as_ref().filter(|_| !Break::PoisonUnasked.is()) {
                 return Some(Err(poisoned.clone().into()));
             }
             if state.closed {

@@ -5,6 +5,7 @@ use super::loss::{Loss, LossCause};
 use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
 use crate::protocol::{Holder, Purpose};
+use crate::sync::Break;
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +74,8 @@ impl Place {
         let loss = Arc::new(Loss::default());
         self.name.change(|held, now| {
             held.loss = Some(Arc::clone(&loss));
-            let (token, deadline) = (Some(token), Some(now.after(lease)));
+            let start = if Break::LeaseFromTake.is() { held.holder.since } else { now };
+            let (token, deadline) = (Some(token), Some(start.after(lease)));
             held.holder = Holder { token, attempt, stored, since: now, deadline, ..held.holder };
             lost = held.forget_former();
             since = now;
@@ -140,6 +142,12 @@ impl PlaceName {
             let Some(entry) = entry else { return Err(Refusal::Lost { by: None }) };
             match &mut entry.place {
                 Some(held) if held.id == self.id => change(held, now)?,
+                Some(Held { former: Some(former), .. })
+                    if Break::RenewsFormer.is() && former.id == self.id =>
+                {
+                    former.holder.deadline = None;
+                    change(former, now)?;
+                }
                 // Another is on its way to the key, and not there yet.
                 Some(held) if held.former.as_ref().is_some_and(|former| former.id == self.id) => {
                     return Err(Refusal::Expired);
@@ -173,7 +181,7 @@ impl Place {
             }
             let Some(entry) = shard.entries.get_mut(key) else { return Err(Refusal::Lost { by: None }) };
             let Some(current) = &mut entry.place else { return Err(Refusal::Lost { by: None }) };
-            let (held, front, ended) = if current.id == *id {
+            let (held, front, ended) = if current.id == *id || Break::EndsAnothers.is() {
                 let mut held = entry.place.take();
                 entry.place = held.as_mut().and_then(|held| held.former.take()).map(|former| *former);
                 entry.never_granted = self.never_granted;
@@ -192,13 +200,16 @@ impl Place {
         if let Some(loss) = held.and_then(|held| held.loss) {
             loss.raise(LossCause::Ended);
         }
-        raise(front);
+        raise(front.filter(|_| !Break::EndWakesNobody.is()));
         ended
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if Break::PlaceLeft.is() && self.loss.is_none() {
+            return;
+        }
         // Whoever drops it has no use for the answer.
         let _ = self.leave();
     }

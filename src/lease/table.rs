@@ -194,7 +194,7 @@ impl Table {
             shard.tidy(key);
             next
         };
-        if let Some(next) = next {
+        if let Some(next) = next.filter(|_| !Break::WakeNotPassed.is()) {
             next.notify();
         }
     }
@@ -234,7 +234,7 @@ impl Table {
         let woken = {
             let mut shard = self.shard(&mark.key).lock();
             let Some(entry) = shard.entries.get_mut(&mark.key) else { return };
-            entry.marks.retain(|(id, _)| *id != mark.id);
+            entry.marks.retain(|(id, _)| *id != mark.id && !Break::RefusedClearsAll.is());
             let woken: Vec<_> = if mark.frees {
                 entry.waiters.front().into_iter().collect()
             } else {
@@ -248,6 +248,9 @@ impl Table {
 
     /// Wakes everybody who waits for anything: to be told that a sync failed.
     pub(crate) fn wake_all(&self) {
+        if Break::PoisonWakesNobody.is() {
+            return;
+        }
         for shard in &self.shards {
             let woken: Vec<_> = {
                 let shard = shard.lock();
@@ -259,6 +262,9 @@ impl Table {
 
     /// Ends every claim and refuses everything from now on. Whoever waits is woken and finds the table closed.
     pub(crate) fn close(&self) {
+        if Break::CloseFencesNothing.is() {
+            return;
+        }
         for shard in &self.shards {
             let entries = {
                 let mut shard = shard.lock();

@@ -31,6 +31,12 @@ pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
         (None, Some(place)) if place.deadline.is_some_and(|deadline| expired(now, deadline)) => {
             return Admission::Free { ended: Some(*place) };
         }
+        (None, Some(place)) if Break::TakingExpires.is() && place.deadline.is_none() => {
+            return Admission::Free { ended: None };
+        }
+        (None, Some(_)) if Break::RemovesLive.is() && purpose == Purpose::Upkeep => {
+            return Admission::Free { ended: None };
+        }
         // One that is only taking the key holds nothing yet, and is done in a moment.
         (None, Some(place)) if purpose == Purpose::Force && place.deadline.is_some() => {
             return Admission::Free { ended: Some(*place) };
@@ -39,7 +45,11 @@ pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
         (None, None) => return Admission::Free { ended: None },
     };
     match (live.purpose, purpose) {
-        (Purpose::Work(live), Purpose::Work(asked)) if live != asked => Admission::Mismatched,
+        (Purpose::Work(at), Purpose::Work(asked))
+            if at != asked && !(Break::BusyBeforeMismatch.is() && live.deadline.is_none()) =>
+        {
+            Admission::Mismatched
+        }
         _ => Admission::InFlight(*live),
     }
 }
@@ -146,7 +156,7 @@ fn pending(record: &Record, previous: Option<Previous>, ask: &Ask<'_>) -> Verdic
     let grant = |attempt, previous| {
         Verdict::Grant(Grant { attempt, previous, durable: true, reclaim: true, above: Some(record.token) })
     };
-    if ask.never_granted == Some(record.token) {
+    if ask.never_granted == Some(record.token) && !Break::NeverGrantedCounts.is() {
         return grant(record.attempt, previous);
     }
     let ended_by = if record.token < ask.opening.first {
@@ -157,7 +167,8 @@ fn pending(record: &Record, previous: Option<Previous>, ask: &Ask<'_>) -> Verdic
         EndedBy::Dropped
     };
     // By the record's policy as well as the request's (rule 18).
-    if is_last(record, &record.terms) || is_last(record, ask.terms) {
+    let by_record = is_last(record, &record.terms) && !Break::RecordsTermsIgnored.is();
+    if by_record || is_last(record, ask.terms) {
         return Verdict::Interrupt(ended_by);
     }
     grant(record.attempt.saturating_add(1), Some(Previous { token: record.token, ended_by }))
@@ -196,7 +207,8 @@ pub fn interrupted(record: &Record, ended_by: EndedBy) -> Record {
 /// the pending record back, and with it an interruption that never was.
 #[must_use]
 pub fn release_is_synced(terms: &Terms) -> bool {
-    terms.on_interrupt == OnInterrupt::Quarantine || terms.max_attempts.is_some()
+    let kept = terms.on_interrupt == OnInterrupt::Quarantine || terms.max_attempts.is_some();
+    kept && !Break::ReleaseUnsynced.is()
 }
 
 /// What the record says to a holder that settles.
@@ -237,6 +249,7 @@ pub fn settle(
             State::Pending { .. } | State::Interrupted { .. } => {
                 Settling::Swap(Some(transition::settle(record.clone(), result.clone(), wall, false)))
             }
+            State::Settled { .. } if Break::ReplacesSettled.is() => settled(),
             // What was stored by hand is not this claim's, though it be the same: its effects are not there.
             State::Settled { result: stored, by_hand: false, .. } if stored == result => Settling::Confirmed,
             State::Settled { by_hand, .. } => Settling::SettledOtherwise { by_hand: *by_hand },
@@ -336,7 +349,7 @@ pub fn resolve(
     resolution: Option<Kept>,
     wall: WallTime,
 ) -> Option<Option<Record>> {
-    let record =
-        record.filter(|record| record.token == token && matches!(record.state, State::Interrupted { .. }))?;
+    let named = record.filter(|record| record.token == token || Break::ResolvesAny.is());
+    let record = named.filter(|record| matches!(record.state, State::Interrupted { .. }))?;
     Some(resolution.map(|result| transition::settle(record.clone(), result, wall, true)))
 }

@@ -14,6 +14,7 @@ use crate::clock::expired;
 use crate::error::{ClaimError, Fault, StorageError};
 use crate::lease::{Queued, Waiting};
 use crate::protocol::{Holder, Purpose};
+use crate::sync::Break;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -335,6 +336,9 @@ impl Inner {
             return Ok(done.into_iter().map(|(index, _, _, ready)| (index, ready)).collect());
         };
         for (_, request, undo, mut ready) in done {
+            if Break::NotSwappedBack.is() {
+                continue;
+            }
             // A record that cannot be taken back, or has moved on, stays; memory knows that it was never granted.
             let (before, after) = undo;
             let back = Commit::swap(request.key.encoded(), Some(&after), before.as_deref());

@@ -12,7 +12,7 @@ use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::store::engine::{EngineCell, commit_one};
-use crate::sync::{AtomicU64, Counter, Mutex, Signal};
+use crate::sync::{AtomicU64, Break, Counter, Mutex, Signal};
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
@@ -250,6 +250,9 @@ impl Builder {
                 let reason = "its token ceiling changed while it was being opened".to_owned();
                 return Err(OpenError::Damaged { place, reason });
             }
+        }
+        if Break::NoBarrier.is() {
+            return Ok((tokens, retention));
         }
         match catch_unwind(AssertUnwindSafe(|| engine.sync())) {
             Ok(synced) => synced.map_err(storage)?,

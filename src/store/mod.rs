@@ -206,6 +206,11 @@ impl Inner {
             Err(fault) => Err(fault),
         };
         let stopped = self.commit.stop(left());
+        // No ticket is given any more; where callers sync, some were since that sync began.
+        let synced = match self.commit.uncovered() {
+            Some(ticket) if !in_waker => synced.and_then(|()| self.commit.wait(ticket, left())),
+            _ => synced,
+        };
         if !(in_waker && self.commit.ends_by_itself()) {
             self.commit.let_go();
         }
@@ -277,7 +282,10 @@ impl Inner {
     fn is_unsynced(&self, key: &Key) -> Result<bool, Fault> {
         self.sync_abandoned(key)?;
         let unsynced = self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)?;
-        if unsynced && let Some(poisoned) = self.commit.poisoned() {
+        if unsynced
+            && !Break::PoisonUntold.is()
+            && let Some(poisoned) = self.commit.poisoned()
+        {
             return Err(poisoned.into());
         }
         Ok(unsynced)

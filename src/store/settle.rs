@@ -195,6 +195,12 @@ impl Inner {
         let only_with_place = !durable && claim.place.is_some();
         let mark = || self.mark(&claim.key, claim.settling(), claim.place.as_ref(), only_with_place);
         let mut marked = if Break::MarkAfterSwap.is() { None } else { Some(mark()?) };
+        if Break::FreedBeforeSwap.is() && matches!(act, Act::Release) {
+            if let Some(marked) = marked.take() {
+                marked.clear();
+            }
+            drop(claim.place.take());
+        }
         let effects = act.effects();
         if let Some(marked) = &mut marked
             && !Break::EffectsUnmarked.is()

@@ -280,7 +280,8 @@ impl Sweeper {
     }
 
     fn is_undisturbed(&self, key: &Key, stamp: Stamp) -> Result<bool, Fault> {
-        self.table.is_undisturbed(key.encoded(), stamp).map_err(|_| Fault::Closed)
+        let undisturbed = self.table.is_undisturbed(key.encoded(), stamp).map_err(|_| Fault::Closed)?;
+        Ok(undisturbed || Break::SweepUnasked.is())
     }
 
     fn decode(&self, bytes: Option<&[u8]>) -> Result<Option<Record>, Damage> {

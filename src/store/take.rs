@@ -101,9 +101,10 @@ impl Inner {
         match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint), waiting, looked) {
             Admitted::Place { place, ended, undisturbed } => {
                 // A swap finds out by itself whether what was seen still stands. A claim that is kept in memory
-                // makes none, so it looks again unless nothing can have happened.
-                let stands =
-                    undisturbed || request.terms.durability == Durability::Full || Break::StaleLook.is();
+                // makes none, so it looks again unless nothing can have happened. So does one that has to tell whether
+                // the record is that of a claim which was never granted: what was seen may be from before that.
+                let swaps = request.terms.durability == Durability::Full && place.never_granted().is_none();
+                let stands = undisturbed || swaps || Break::StaleLook.is();
                 let seen = seen.map(|(bytes, _)| bytes).filter(|_| stands);
                 self.check_new_work()?;
                 self.check_room(request)?;
@@ -155,6 +156,14 @@ impl Inner {
         let (new, interrupting) = match decide::claim(record.as_ref(), &ask)? {
             Verdict::Grant(grant) => {
                 let token = self.draw_token()?;
+                if Break::PlaceGivenUp.is() {
+                    drop(place);
+                    let purpose = Purpose::Work(request.fingerprint);
+                    match self.table.admit(key.encoded(), purpose, None, None) {
+                        Admitted::Place { place: again, .. } => place = again,
+                        _ => return Ok(Step::Again),
+                    }
+                }
                 let new = decide::grant(record.as_ref(), grant, token, &ask)?;
                 if !grant.durable {
                     return Ok(Step::Ready(Box::new(Ready {

@@ -7,6 +7,7 @@ use super::retention;
 use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::record;
+use crate::sync::Break;
 use crate::token::{Drawn, Token, ceiling_above};
 
 impl Inner {
@@ -50,7 +51,9 @@ impl Inner {
         };
         // What was found may be another's unsynced raise, so this waits for a sync in either case.
         let ticket = self.commit.ticket(None)?;
-        self.commit.wait(ticket, self.limit())?;
+        if !Break::CeilingUnsynced.is() {
+            self.commit.wait(ticket, self.limit())?;
+        }
         self.tokens.raised(durable);
         Ok(())
     }

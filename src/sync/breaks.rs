@@ -14,12 +14,74 @@ pub enum Break {
     NoTokenCheck,
     /// The unsynced mark is put on the key after the swap (rule 1).
     MarkAfterSwap,
+    /// A write that was refused clears all marks of its key (rule 1).
+    RefusedClearsAll,
+    /// A failed sync clears the marks that it would have covered (rule 1).
+    FailedSyncClears,
     /// Readers check for the mark first and read the record afterwards (rule 2).
     CheckBeforeRead,
+    /// Nobody syncs a write whose caller is gone (rule 3).
+    NobodySyncs,
+    /// A sync covers what was written while it ran (rule 4).
+    CoversTooMuch,
+    /// Whoever waits for a sync does not ask whether one has failed (rule 4).
+    PoisonUnasked,
+    /// A sync that panicked counts as one that ended well (rule 4).
+    PanicIsSuccess,
     /// A completion puts a mark on its own key alone, and none on the keys of its effects (rule 5).
     EffectsUnmarked,
+    /// Whoever is to wait for a sync goes on at once (rule 5).
+    ToldUnsynced,
+    /// The release of a quarantined claim is told before its sync (rule 5).
+    ReleaseUnsynced,
+    /// An opening answers before anything is synced (rule 6).
+    NoBarrier,
+    /// After a failed sync a key that no sync covers reads as absent (rule 7).
+    PoisonUntold,
+    /// Tokens are handed out once a higher ceiling is written, and not when it is durable (rule 8).
+    CeilingUnsynced,
+    /// Closing a store fences no claim (rule 9).
+    CloseFencesNothing,
+    /// Closing a store does not wait for the calls that are under way (rule 9).
+    CloseLeavesWrites,
+    /// A claimant that fails leaves its place behind (rule 10).
+    PlaceLeft,
+    /// A place that is only being taken expires (rule 10).
+    TakingExpires,
+    /// A claim whose expired place another has taken can be renewed (rule 11).
+    RenewsFormer,
+    /// A claim that ends takes the key's place out, whosever it is (rule 12).
+    EndsAnothers,
+    /// The place is given up and taken anew after the token was drawn (rule 13).
+    PlaceGivenUp,
+    /// A released key is free before its record is gone (rule 14).
+    FreedBeforeSwap,
+    /// A stored claim that was never granted counts as an attempt (rule 15).
+    NeverGrantedCounts,
+    /// A lease starts when the key is taken, and not when it is granted (rule 15).
+    LeaseFromTake,
+    /// A key that is being taken for something else is told as busy (rule 16).
+    BusyBeforeMismatch,
+    /// A completion replaces the one that stands under its token (rule 17).
+    ReplacesSettled,
+    /// Whether work may run again is judged by the request, and not by the record (rule 18).
+    RecordsTermsIgnored,
+    /// A removal takes the place of a live claim (rule 19).
+    RemovesLive,
+    /// A resolution settles whatever case it finds (rule 19).
+    ResolvesAny,
+    /// A waiter that leaves tells nobody that it was responsible for the key (rule 20).
+    WakeNotPassed,
+    /// A claim that ends wakes nobody (rule 20).
+    EndWakesNobody,
+    /// A failed sync wakes nobody who waits for a key (rule 20).
+    PoisonWakesNobody,
     /// The sweeper deletes whatever stands under the key, and not what it has judged (rule 21).
     SweepWithoutSwap,
+    /// The sweeper drops an entry by what it read, whoever came to the key meanwhile (rule 21).
+    SweepUnasked,
+    /// A batch that fails leaves the records that had landed (rule 24).
+    NotSwappedBack,
 }
 
 #[cfg(loom)]

@@ -8,7 +8,13 @@ use claimdb::{OpenError, StorageError};
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
+
+// Each call is a point at which a model may switch threads.
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
 
 type Bytes = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -127,6 +133,22 @@ impl Drive {
         let mut state = self.lock();
         state.opening += 1;
         state.open = false;
+    }
+
+    /// Cuts the power or kills the process: tells what the drive held, and in the same step ends the opening. There is no
+    /// other after it; what the power leaves is another drive.
+    #[cfg(loom)]
+    pub fn cut_power(&self) -> Cut {
+        let mut state = self.lock();
+        state.opening += 1;
+        state.open = true;
+        state.held.clone()
+    }
+
+    /// What was not synced never will be, and is read as before: a sync has failed.
+    #[cfg(loom)]
+    pub fn lose_unsynced(&self) {
+        self.lock().held.unsynced.clear();
     }
 
     /// Cuts the power: ends the opening, and nothing survives that was not synced.
