@@ -18,7 +18,7 @@ mod wait;
 use crate::backend::Engine;
 use crate::clock::{Clock, Moment};
 use crate::error::{Fault, Poisoned, StorageError};
-use crate::sync::{Counter, Mutex, Signal, ThreadId, current_thread, spawn};
+use crate::sync::{Break, Counter, Mutex, Signal, ThreadId, current_thread, spawn};
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -267,6 +267,7 @@ impl<M: Send + 'static> GroupCommit<M> {
         let took = self.clock.now().since(now);
         match result {
             Ok(Ok(())) => self.succeeded(covered, took),
+            Ok(Err(_)) if Break::FailedSyncIgnored.is() => self.succeeded(covered, took),
             Ok(Err(error)) => self.failed(&error.to_string(), took),
             Err(_) => self.failed("the engine panicked while syncing", took),
         }

@@ -5,6 +5,7 @@ use super::loss::{Loss, LossCause};
 use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
 use crate::protocol::{Holder, Purpose};
+use crate::sync::Break;
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,7 +193,9 @@ impl Place {
         if let Some(loss) = held.and_then(|held| held.loss) {
             loss.raise(LossCause::Ended);
         }
-        raise(front);
+        if !Break::NoWake.is() {
+            raise(front);
+        }
         ended
     }
 }
