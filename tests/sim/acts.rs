@@ -76,13 +76,15 @@ pub async fn act(world: &World, task: bool, me: usize, step: usize, act: &Act, h
         }
         _ => {}
     }
-    let store = world.store(|| ());
-    let power = world.ledger().power;
+    let (store, (opening, power)) = world.store(|| {
+        let ledger = world.ledger();
+        (ledger.opening, ledger.power)
+    });
     // Outside the ledger: dropping them takes locks of the store's.
     let (kept, gone): (Vec<_>, Vec<_>) = hand.0.drain(..).partition(|held| held.power == power);
     hand.0 = kept;
     drop(gone);
-    let doing = Doing { world, store, task, polls: act.polls, value: format!("{me}.{step}") };
+    let doing = Doing { world, store, opening, power, task, polls: act.polls, value: format!("{me}.{step}") };
     match &act.what {
         What::Claim(ask) => doing.claim(ask, hand).await,
         What::ClaimAll(first, second) => doing.claim_all([first, second], hand).await,
@@ -106,6 +108,9 @@ pub async fn act(world: &World, task: bool, me: usize, step: usize, act: &Act, h
 pub struct Doing<'a> {
     pub world: &'a World,
     pub store: Store,
+    /// Which opening the store is of, and how often the power had been cut then.
+    pub opening: u64,
+    pub power: u64,
     pub task: bool,
     pub polls: Option<u8>,
     pub value: String,
@@ -114,7 +119,7 @@ pub struct Doing<'a> {
 impl Doing<'_> {
     pub fn begin(&self, ops: Vec<(On, Op)>, wait: Option<u64>) -> Call {
         let failures = self.world.storage.failed();
-        self.world.ledger().begin(ops, wait, failures)
+        self.world.ledger().begin(ops, wait, failures, (self.opening, self.power))
     }
 
     /// It failed, so that it may have been done or not.

@@ -117,8 +117,9 @@ impl Ledger {
         self.keys.entry(key).or_default()
     }
 
-    /// A call begins. `ops` is what it is to each key that it is about.
-    pub fn begin(&mut self, ops: Vec<(On, Op)>, wait: Option<u64>, failures: u64) -> Call {
+    /// A call begins. `ops` is what it is to each key that it is about, `of` the opening of the store that it goes
+    /// to, and how often the power had been cut then.
+    pub fn begin(&mut self, ops: Vec<(On, Op)>, wait: Option<u64>, failures: u64, of: (u64, u64)) -> Call {
         let begun = self.tick();
         let number = begun as usize;
         let keys = ops.iter().filter_map(|(on, _)| if let On::Key(key) = on { Some(*key) } else { None });
@@ -138,8 +139,8 @@ impl Ledger {
             number,
             begun,
             low: self.low,
-            opening: self.opening,
-            power: self.power,
+            opening: of.0,
+            power: of.1,
             greatest_token: self.greatest_token,
             failures,
             keys,

@@ -64,19 +64,21 @@ fn program_of(seed: u64) -> Program {
     Program::draw(&mut Random(seed))
 }
 
-/// Plays `program` in the interleavings of `seed`; what a broken promise says.
+/// Plays `program` in the interleavings of `seed`; what a broken promise says. On a thread of its own: what shuttle
+/// leaves on the thread of a world that failed would spoil the next.
 fn try_out(seed: u64, program: &Program, rule: Option<Break>, tally: &Arc<Tally>) -> Option<String> {
     let (actors, program, tally) = (program.actors.len(), program.clone(), Arc::clone(tally));
     let body = move || world::play(&program, &tally);
-    SAID.take();
-    PLAYING.set(true);
-    let found = catch_unwind(AssertUnwindSafe(|| match rule {
-        Some(rule) => rule.run(|| play(seed, actors, body)),
-        None => play(seed, actors, body),
-    }));
-    PLAYING.set(false);
-    let first = SAID.take();
-    found.err().map(|panic| first.unwrap_or_else(|| said(&*panic)))
+    let played = move || {
+        PLAYING.set(true);
+        let found = catch_unwind(AssertUnwindSafe(|| match rule {
+            Some(rule) => rule.run(|| play(seed, actors, body)),
+            None => play(seed, actors, body),
+        }));
+        let first = SAID.take();
+        found.err().map(|panic| first.unwrap_or_else(|| said(&*panic)))
+    };
+    std::thread::spawn(played).join().expect("it catches panics")
 }
 
 /// Plays seeds from `first` on until there were `histories`. Ends at the first failure, which it makes as small as it
@@ -95,9 +97,8 @@ pub fn search(first: u64, histories: u64, broken: Option<(Break, &str)>) -> (Arc
             }
             let seed = first.wrapping_add(number);
             let program = program_of(seed);
-            if let Some(said) = try_out(seed, &program, rule, &tally)
-                && broken.is_none_or(|(_, promise)| said.contains(promise))
-            {
+            let said = try_out(seed, &program, rule, &tally);
+            if let Some(said) = said.filter(|said| broken.is_none_or(|(_, promise)| said.contains(promise))) {
                 failed.store(true, Ordering::Relaxed);
                 return Some(Found { seed, said, program, played: seed });
             }

@@ -90,12 +90,12 @@ impl World {
     }
 
     /// The open store, once there is one; `with` is done before it can be closed.
-    pub fn store(&self, with: impl FnOnce()) -> Store {
+    pub fn store<T>(&self, with: impl FnOnce() -> T) -> (Store, T) {
         let mut store = self.store.lock().expect("nobody panics with it");
         loop {
             if let Some(store) = &*store {
-                with();
-                return store.clone();
+                let with = with();
+                return (store.clone(), with);
             }
             store = self.opened.wait(store).expect("nobody panics with it");
         }
