@@ -253,6 +253,11 @@ impl Ledger {
         self.sync_failed |= sync_failed;
     }
 
+    /// Whether the claim with this token is of the opening that the call goes to; else an old store answers.
+    pub fn is_of(&self, call: &Call, token: u64) -> bool {
+        self.grants.get(&token).is_some_and(|grant| grant.opening == call.opening)
+    }
+
     /// Somebody was told that the store is poisoned.
     pub fn told_poisoned(&mut self, call: &Call) {
         if call.opening == self.opening {
@@ -273,6 +278,14 @@ impl Ledger {
             (*key, settled, facts.stored.filter(|stored| high < stored.until))
         };
         self.keys.iter().map(facts).collect()
+    }
+
+    /// Whether that is so yet.
+    pub fn is_certain(&self, key: u8, token: u64) -> bool {
+        self.facts().into_iter().any(|(of, settled, stored)| {
+            let settled = settled.is_some_and(|fact| fact.token == token);
+            of == key && (settled || stored.is_some_and(|stored| stored.token == token))
+        })
     }
 
     /// How many calls there were.

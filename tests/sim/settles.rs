@@ -40,7 +40,8 @@ impl Doing<'_> {
                 );
                 match told {
                     Some(Err(CheckpointError::Failed { cause: RetryCause::Fault(fault), .. })) => {
-                        self.failed(&call, Some(&fault));
+                        let here = self.world.ledger().is_of(&call, token);
+                        self.failed(&call, Some(&fault).filter(|_| here));
                     }
                     told => {
                         let mut ledger = self.world.ledger();
@@ -125,7 +126,8 @@ impl Doing<'_> {
             }
             Some(Err(SettleError::Retry(retry))) => {
                 let fault = if let RetryCause::Fault(fault) = &retry.cause { Some(fault) } else { None };
-                self.failed(call, fault);
+                let here = self.world.ledger().is_of(call, token);
+                self.failed(call, fault.filter(|_| here));
                 let claim = retry.claim;
                 if !claim.remaining().is_zero() {
                     self.world.ledger().still_held(call, token);
