@@ -138,7 +138,8 @@ fn step(key: &Key, op: &Op, ret: &Ret) -> Vec<Key> {
         (Op::Remove { force, by }, ret) => {
             let there = matches!(key, Settled { .. } | Interrupted { .. } | Claimed { stored: true, .. });
             match ret {
-                Ret::Done => when(there || *force, Absent { was: None }),
+                // A claim in memory is fenced, and what a power cut may bring back is not looked at.
+                Ret::Done => when(there || *force, Absent { was: if there { None } else { below(key) } }),
                 Ret::Nothing => when(!there || is_gone(key, *by), key.clone()),
                 Ret::InFlight => same(),
                 _ => both(true, Absent { was: None }),
