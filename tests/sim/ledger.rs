@@ -207,7 +207,6 @@ impl Ledger {
     fn is_beside_other_work(&self, at: usize) -> bool {
         let Event { on, op: Op::Claim { work, .. }, begun, .. } = &self.events[at] else { return false };
         if let On::Key(key) = on
-            && self.thread_syncs
             && self.keys.get(key).is_some_and(|facts| facts.unclear)
         {
             return true;
