@@ -26,6 +26,9 @@
 //! [`backend`] where the bytes live.
 #![forbid(unsafe_code)]
 
+#[cfg(all(loom, shuttle))]
+compile_error!("cfg(loom) and cfg(shuttle) exclude each other: run `cargo loom` or `cargo shuttle`");
+
 pub mod backend;
 #[cfg(feature = "tower")]
 pub mod http;
@@ -61,7 +64,7 @@ pub use store::{
     Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, Settled, Stats, Store,
     StoreFuture, Stored, Swept, ValueKey, Verified, Worked, Writes,
 };
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub use sync::Break;
 pub use sync::{Raised, Signal};
 pub use token::Token;

@@ -7,8 +7,8 @@
 mod faults;
 
 use claimdb::{
-    Claim, ClaimError, Durability, Fault as Cause, ManualClock, OnInterrupt, Outcome, Request, RetryCause,
-    SettleError, Settled, Store,
+    Claim, ClaimError, Durability, Fault as Cause, Fingerprint, ManualClock, OnInterrupt, Outcome, Request,
+    RetryCause, SettleError, Settled, Store, SyncBy,
 };
 use faults::{FAULTS, Fault, Faulty};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -303,4 +303,26 @@ fn a_failed_removal_is_removed_or_not_and_nothing_between() {
         assert_eq!(world.store.stats().entries, 0, "{name}");
         !fired.is_empty()
     });
+}
+
+/// Found by the simulator, whose smallest program this is. The mark of the settle that failed stood until somebody
+/// synced; claims for other work were told that they mismatched, and none of them did.
+#[test]
+fn a_settle_that_failed_and_was_given_up_mismatches_nobody() {
+    let faulty = Faulty::new();
+    let builder = Store::builder(faulty.clone()).clock(ManualClock::new()).sync_by(SyncBy::Caller);
+    let store = builder.open().unwrap();
+    let request = |work: &str| Request::new("k").fingerprint(Fingerprint::of_bytes(work));
+    let first = request("first").durability(Durability::Relaxed);
+    let claim = store.claim(first).unwrap().granted().unwrap();
+    faulty.arm(0, 1, Fault::FailBefore);
+    let given_back = claim.complete("done").unwrap_err();
+    assert_eq!(faulty.disarm(), ["commit"]);
+    drop(given_back);
+    let told = store.claim(request("other")).unwrap();
+    let granted = matches!(told, Outcome::Granted(_));
+    assert!(
+        granted,
+        "P6 never stuck: nobody has the key, and it was never settled; a claim was told {told:?}"
+    );
 }

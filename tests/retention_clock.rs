@@ -6,8 +6,10 @@
 #[allow(dead_code)] // each test file uses a part
 mod faults;
 
-use claimdb::{ManualClock, OpenError, Request, Store, SyncBy, WallTime};
+use claimdb::{Clock, ManualClock, Moment, OpenError, Request, Signal, Store, SyncBy, WallTime};
 use faults::Faulty;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -200,4 +202,40 @@ fn a_clock_out_of_all_bounds_is_not_believed() {
     assert!(world.remembers("k"), "P8 remembered");
     world.clock.advance(MINUTE);
     assert!(!world.remembers("k"), "rule 23: a wrong clock froze the store");
+}
+
+/// A clock behind whose first reading of the wall clock the process stands still for a minute.
+#[derive(Debug)]
+struct Pausing(ManualClock, AtomicBool);
+
+impl Clock for Pausing {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        let wall = self.0.wall();
+        if !self.1.swap(true, Ordering::Relaxed) {
+            self.0.advance(MINUTE);
+        }
+        wall
+    }
+
+    fn wait(&self, signal: &Arc<Signal>, deadline: Moment) {
+        self.0.wait(signal, deadline);
+    }
+}
+
+/// Found by the simulator: the opening's clock was behind by the pause, and what it stamped was forgotten by the next
+/// opening as much too early.
+#[test]
+fn a_pause_while_a_store_is_opened_costs_no_retention() {
+    let (faulty, clock) = (Faulty::new(), ManualClock::new());
+    let builder = || Store::builder(faulty.clone()).sync_by(SyncBy::Caller);
+    let store = builder().clock(Pausing(clock.clone(), AtomicBool::new(false))).open().unwrap();
+    let claim = store.claim(Request::new("k").retention(MINUTE)).unwrap().granted().unwrap();
+    claim.complete("done").unwrap();
+    store.close().unwrap();
+    let found = builder().clock(clock).open().unwrap().get("k").unwrap();
+    assert!(found.is_some(), "P8 remembered: forgotten at once, with a minute to go");
 }

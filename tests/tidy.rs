@@ -150,6 +150,7 @@ fn only_their_one_file_names_locks_clocks_threads_and_seeds() {
         ("parking_lot::", "src/sync/"),
         ("std::sync::atomic", "src/sync/"),
         ("loom::", "src/sync/"),
+        ("shuttle::", "src/sync/"),
         ("thread::", "src/sync/"),
         ("RandomState", "src/sync/"),
         ("Instant", "src/clock.rs"),

@@ -271,6 +271,7 @@ impl<M: Send + 'static> GroupCommit<M> {
         let covered = if Break::CoversTooMuch.is() { self.state.lock().issued } else { covered };
         match result {
             Ok(Ok(())) => self.succeeded(covered, took),
+            Ok(Err(_)) if Break::FailedSyncIgnored.is() => self.succeeded(covered, took),
             Ok(Err(error)) => self.failed(&error.to_string(), took),
             Err(_) if Break::PanicIsSuccess.is() => self.succeeded(covered, took),
             Err(_) => self.failed("the engine panicked while syncing", took),

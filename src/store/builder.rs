@@ -177,7 +177,7 @@ impl Builder {
             failures: Counter::default(),
         });
         // Models have few threads, and sweep when they mean to.
-        if self.sync_by == SyncBy::Thread && !self.sweep_every.is_zero() && !cfg!(loom) {
+        if self.sync_by == SyncBy::Thread && !self.sweep_every.is_zero() && !cfg!(any(loom, shuttle)) {
             sweeper.start(self.sweep_every);
         }
         Ok(Store(Arc::new(Inner {
@@ -236,7 +236,7 @@ impl Builder {
         let storage = |source| OpenError::Storage { place: place.clone(), source };
         let own = Own::read(engine, &place)?;
         let retention = own.retention(&*self.clock);
-        let ceiling = own.ceiling.unwrap_or(Token::new(0));
+        let ceiling = own.ceiling.filter(|_| !Break::CeilingIgnored.is()).unwrap_or(Token::new(0));
         let first = token::first_of_opening(ceiling, self.token_floor, self.clock.wall());
         let tokens = Tokens::starting_at(first);
         let raised = record::encode_ceiling(tokens.ceiling());

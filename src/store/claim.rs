@@ -131,8 +131,11 @@ impl Inner {
         let (admission, stamp) = looked.map_err(|_| Fault::Closed)?;
         match admission {
             Admission::Free { .. } => {}
+            // What was abandoned may have come to nothing, and then it is for nothing.
+            Admission::Mismatched | Admission::InFlight(_) if self.sync_abandoned(key)? => {
+                return Ok(Step::Again);
+            }
             Admission::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
-            Admission::InFlight(_) if self.sync_abandoned(key)? => return Ok(Step::Again),
             Admission::InFlight(holder) if waiting.is_none() => {
                 self.is_unsynced(key)?;
                 return Ok(Step::InFlight(holder, None));

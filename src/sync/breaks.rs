@@ -2,9 +2,9 @@
 
 /// Rules that a model may break on purpose, to see that the break is found.
 ///
-/// Outside loom [`is`](Break::is) is constant `false` and the branch vanishes.
+/// Outside models [`is`](Break::is) is constant `false` and the branch vanishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(loom), allow(dead_code))]
+#[cfg_attr(not(any(loom, shuttle)), allow(dead_code))]
 pub enum Break {
     /// A claim looks at the key, and takes it in a second step without looking again.
     CheckThenAct,
@@ -82,14 +82,24 @@ pub enum Break {
     SweepUnasked,
     /// A batch that fails leaves the records that had landed (rule 24).
     NotSwappedBack,
+    /// An opening draws its tokens by the clock alone, whatever ceiling it finds (rule 8).
+    CeilingIgnored,
+    /// A claim's lease counts as over before it is.
+    EarlyTakeover,
+    /// A claim is not asked what it is for (rule 16).
+    NoFingerprintCheck,
+    /// A failed sync counts as one that ended well (rule 7).
+    FailedSyncIgnored,
+    /// A claim whose swap failed is granted all the same.
+    ErrorGrants,
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod breaks {
     use super::Break;
     use std::cell::Cell;
 
-    // Loom runs all threads of a model as coroutines of one system thread, so a thread-local reaches them all
+    // A model's threads are all run as coroutines of one system thread, so a thread-local reaches them all
     // and tests that run beside it see nothing of it.
     thread_local!(static BROKEN: Cell<Option<Break>> = const { Cell::new(None) });
 
@@ -113,7 +123,7 @@ mod breaks {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Break {
     pub(crate) const fn is(self) -> bool {
         false

@@ -1,20 +1,24 @@
-//! Loom's.
+//! Loom's, or shuttle's, which have the same names.
 
+#[cfg(loom)]
+use loom as mock;
+#[cfg(shuttle)]
+use shuttle as mock;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-pub(super) use loom::thread_local;
+pub(crate) use mock::sync::atomic::{AtomicU64, Ordering};
+pub(super) use mock::thread_local;
 
 #[derive(Debug)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(mock::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(loom::sync::Mutex::new(value))
+        Self(mock::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> mock::sync::MutexGuard<'_, T> {
         match self.0.lock() {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
@@ -29,14 +33,14 @@ impl<T: Default> Default for Mutex<T> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Condvar(loom::sync::Condvar);
+pub(crate) struct Condvar(mock::sync::Condvar);
 
 impl Condvar {
     pub(crate) fn new() -> Self {
-        Self(loom::sync::Condvar::new())
+        Self(mock::sync::Condvar::new())
     }
 
-    pub(crate) fn wait<'a, T>(&self, guard: loom::sync::MutexGuard<'a, T>) -> loom::sync::MutexGuard<'a, T> {
+    pub(crate) fn wait<'a, T>(&self, guard: mock::sync::MutexGuard<'a, T>) -> mock::sync::MutexGuard<'a, T> {
         match self.0.wait(guard) {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
@@ -45,10 +49,10 @@ impl Condvar {
 
     pub(crate) fn wait_for<'a, T>(
         &self,
-        _guard: loom::sync::MutexGuard<'a, T>,
+        _guard: mock::sync::MutexGuard<'a, T>,
         _limit: Duration,
-    ) -> loom::sync::MutexGuard<'a, T> {
-        panic!("loom has no timed waits: models use ManualClock")
+    ) -> mock::sync::MutexGuard<'a, T> {
+        panic!("models have no real time: they use ManualClock")
     }
 
     pub(crate) fn notify_one(&self) {
@@ -56,14 +60,14 @@ impl Condvar {
     }
 }
 
-pub(crate) type ThreadId = loom::thread::ThreadId;
+pub(crate) type ThreadId = mock::thread::ThreadId;
 
 pub(crate) fn current_thread() -> ThreadId {
-    loom::thread::current().id()
+    mock::thread::current().id()
 }
 
 pub(crate) fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    drop(loom::thread::spawn(body));
+    drop(mock::thread::spawn(body));
     Ok(())
 }
 

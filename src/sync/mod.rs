@@ -1,15 +1,16 @@
-//! Locks, signals, atomics, threads and random seeds: the real ones, or loom's under `cfg(loom)`.
+//! Locks, signals, atomics, threads and random seeds: the real ones, loom's under `cfg(loom)`, or shuttle's under
+//! `cfg(shuttle)`.
 //!
-//! This folder alone names any of them, so that a model runs the same code as production. Loom has no
-//! timed waits; [`Signal::wait_for`] is therefore only called by [`SystemClock`](crate::SystemClock), and models
+//! This folder alone names any of them, so that a model runs the same code as production. Loom explores every
+//! interleaving of a few threads, shuttle draws some of many. Neither has timed waits; [`Signal::wait_for`] is therefore only called by [`SystemClock`](crate::SystemClock), and models
 //! use [`ManualClock`](crate::ManualClock).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
 
 mod breaks;
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 #[path = "mocked.rs"]
 mod imp;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[path = "real.rs"]
 mod imp;
 
@@ -75,7 +76,7 @@ impl Signal {
     /// Waits like [`wait`](Self::wait), for `limit` of real time at most. Tells whether the flag was up.
     ///
     /// # Panics
-    /// Under loom, which has no timed waits.
+    /// Under loom and shuttle, which have no timed waits.
     pub fn wait_for(&self, limit: Duration) -> bool {
         let mut flag = self.flag.lock();
         if !flag.raised {
@@ -119,7 +120,7 @@ impl Default for Signal {
     }
 }
 
-/// An event counter for statistics. Never part of a decision, so loom does not need to see it.
+/// An event counter for statistics. Never part of a decision, so models do not need to see it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
@@ -142,7 +143,7 @@ pub(crate) fn current_thread() -> ThreadId {
 /// A store and a key.
 type Work = (usize, Arc<[u8]>);
 
-// One stack for each thread, or for each of loom's.
+// One stack for each thread, or for each of a model's.
 imp::thread_local! {
     static WORKING: RefCell<Vec<Work>> = RefCell::default();
 }
@@ -172,12 +173,18 @@ impl Drop for Working {
     }
 }
 
-/// The number of lease-table shards. Loom explores each lock separately, so models get by with one.
-pub(crate) const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+/// The number of lease-table shards. Models look at each lock separately, so they get by with few.
+pub(crate) const SHARDS: usize = if cfg!(loom) {
+    1
+} else if cfg!(shuttle) {
+    2
+} else {
+    64
+};
 
-/// Builds the hashers of one table; random in production, fixed under loom.
-#[cfg(not(loom))]
+/// Builds the hashers of one table; random in production, fixed in models.
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) type HashSeed = std::collections::hash_map::RandomState;
-/// Builds the hashers of one table; random in production, fixed under loom.
-#[cfg(loom)]
+/// Builds the hashers of one table; random in production, fixed in models.
+#[cfg(any(loom, shuttle))]
 pub(crate) type HashSeed = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;

@@ -2,10 +2,13 @@
 #![allow(dead_code)] // each harness uses a part
 #![allow(clippy::disallowed_methods)] // a harness: its threads and its clock are not the library's
 
+#[path = "random.rs"]
+mod random;
 #[path = "work.rs"]
 mod work;
 
 use claimdb::{Builder, Claim, Store};
+pub use random::Random;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -15,25 +18,6 @@ use std::time::Duration;
 
 /// A child whose parent forgot it ends by itself.
 const LIFE: Duration = Duration::from_secs(600);
-
-/// A small generator (splitmix64) with nothing to install, whose runs can be repeated.
-#[derive(Debug, Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end.max(1) as u64).unwrap_or(0)
-    }
-}
 
 /// What a child is to do. Handed over in a file, whose path is in the environment.
 #[derive(Debug, Clone)]

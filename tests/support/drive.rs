@@ -128,6 +128,16 @@ impl Drive {
         self.lock().held.clone()
     }
 
+    /// How many commits are not synced.
+    pub fn unsynced(&self) -> usize {
+        self.lock().held.unsynced.len()
+    }
+
+    /// Makes the first `commits` of those durable that are not, as a sync does that began before the others.
+    pub fn sync_first(&self, commits: usize) {
+        self.lock().sync_first(commits);
+    }
+
     /// Ends the opening, as the death of its process does.
     pub fn kill(&self) {
         let mut state = self.lock();
@@ -178,7 +188,12 @@ impl Drive {
 
 impl State {
     fn sync(&mut self) {
-        for Landed { hints, whole } in self.held.unsynced.drain(..) {
+        self.sync_first(self.held.unsynced.len());
+    }
+
+    fn sync_first(&mut self, commits: usize) {
+        let commits = commits.min(self.held.unsynced.len());
+        for Landed { hints, whole } in self.held.unsynced.drain(..commits) {
             hints.iter().chain(&whole).for_each(|write| put(&mut self.held.synced, write));
         }
     }

@@ -1,0 +1,58 @@
+//! Runs worlds of many threads and tasks under shuttle's schedulers.
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How shuttle runs everything here. A failure is repeated from its seed, not from a printed schedule.
+pub fn config() -> Config {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(200_000);
+    config.silence_warnings = true;
+    // What is seen of a world that has failed says nothing.
+    config.ungraceful_shutdown_config.immediately_return_on_panic = true;
+    config
+}
+
+/// The seed of this run: `CLAIMDB_SEED`, else always the same one, so that a run of CI can be repeated.
+pub fn seed() -> u64 {
+    let given = std::env::var("CLAIMDB_SEED").ok();
+    given.map_or(1, |seed| seed.parse().expect("CLAIMDB_SEED is a number"))
+}
+
+/// Runs `body` in `schedules` interleavings, most of them drawn by PCT with up to four preemptions placed where they
+/// hurt, the rest at random, and prints how many there were.
+pub fn world(name: &str, schedules: usize, body: impl Fn() + Send + Sync + 'static) {
+    let (start, ran, body) = (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(body));
+    let seed = seed();
+    for depth in 1..=4 {
+        run(PctScheduler::new_from_seed(seed + depth as u64, depth, schedules / 5), &body, &ran);
+    }
+    run(RandomScheduler::new_from_seed(seed, schedules / 5), &body, &ran);
+    println!("world {name}: {} schedules, seed {seed}, {:.1?}", ran.load(Ordering::Relaxed), start.elapsed());
+}
+
+fn run(
+    scheduler: impl Scheduler + 'static,
+    body: &Arc<impl Fn() + Send + Sync + 'static>,
+    ran: &Arc<AtomicU64>,
+) {
+    let (body, ran) = (Arc::clone(body), Arc::clone(ran));
+    Runner::new(scheduler, config()).run(move || {
+        ran.fetch_add(1, Ordering::Relaxed);
+        body();
+    });
+}
+
+/// What a panic said. A deadlock is a wait that never ends.
+pub fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    let text = text.unwrap_or_else(|| "a panic without a text".to_owned());
+    if text.starts_with("deadlock!") { format!("P6 never stuck: {text}") } else { text }
+}
