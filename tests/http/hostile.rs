@@ -257,8 +257,11 @@ fn an_upgrade_passes_through_over_a_listener_with_a_key_and_without() {
             if status == "101" {
                 stream.write_all(b"abcd").await.unwrap();
                 let mut heard = [0; 4];
-                stream.read_exact(&mut heard).await.unwrap();
-                assert_eq!(&heard, b"dcba", "what was switched to does not come through");
+                stream
+                    .read_exact(&mut heard)
+                    .await
+                    .expect("RP-10: what was switched to does not come through");
+                assert_eq!(&heard, b"dcba");
             }
             status
         };
