@@ -67,7 +67,7 @@ impl Timer {
         Self(Arc::new(Shared { clock, queue, changed: Arc::new(Signal::new()) }))
     }
 
-    /// Runs `action` at `at`, or at once if that has passed.
+    /// Runs `action` at `at`, or at once if that has passed. Drops it if the thread is to end.
     pub(crate) fn set(
         &self,
         at: Moment,
@@ -77,6 +77,12 @@ impl Timer {
             let mut queue = self.0.queue.lock();
             queue.next_number += 1;
             let at = (at, queue.next_number);
+            if queue.ended {
+                // Dropped after the lock, as by `end`.
+                drop(queue);
+                drop(action);
+                return Ok(Alarm { timer: self.clone(), at });
+            }
             let sooner = at.0 < queue.looks_again;
             queue.looks_again = at.0.min(queue.looks_again);
             queue.alarms.insert(at, Box::new(action));

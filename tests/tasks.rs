@@ -295,6 +295,31 @@ fn a_holder_learns_why_it_lost_its_claim() {
 }
 
 #[test]
+fn a_deadline_sooner_than_those_that_are_waited_for_is_kept() {
+    let clock = ManualClock::new();
+    let builder = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller);
+    let store = builder.sweep_every(Duration::ZERO).open().unwrap();
+    let _claim = store.claim(Request::new("k").lease(3600 * SEC)).unwrap().granted().unwrap();
+    let wait = |span| Box::pin(store.claim_async(Request::new("k").wait(span)));
+    let (mut late, mut soon, woken) = (wait(60 * SEC), wait(SEC), Arc::new(Woken::default()));
+    assert!(poll(late.as_mut(), &woken).is_pending());
+    let start = std::time::Instant::now();
+    let until = |what: &str, holds: &mut dyn FnMut() -> bool| {
+        while !holds() {
+            assert!(start.elapsed() < 20 * SEC, "P6 never stuck: {what}");
+            std::thread::yield_now();
+        }
+    };
+    until("the timer waits for the later deadline", &mut || clock.waiting() == 1);
+    assert!(poll(soon.as_mut(), &woken).is_pending());
+    clock.advance(SEC);
+    until("a wait outlives its deadline while the timer sleeps until a later one", &mut || {
+        matches!(poll(soon.as_mut(), &woken), Poll::Ready(Ok(Outcome::InFlight(_))))
+    });
+    assert!(poll(late.as_mut(), &woken).is_pending());
+}
+
+#[test]
 fn a_lock_excludes_and_has_a_space_of_its_own() {
     let (store, clock) = world(SyncBy::Thread);
     let lock = store.lock("k", Duration::ZERO).unwrap().expect("it is free");

@@ -2,13 +2,14 @@
 
 use super::body::{Body, CutBy, read};
 use super::key::{Asked, Presented};
-use super::layer::{Config, Seen};
+use super::layer::{Config, NoClaim, Seen};
 use super::problem::{Problem, ProblemCode};
 use super::replay::{self, StoredResponse};
 use super::tasks;
-use super::work::Work;
+use super::work::{Work, free};
 use crate::error::{ClaimError, Fault};
-use crate::store::{About, Claim, Outcome, Request as ClaimRequest, Settled};
+use crate::key::Key;
+use crate::store::{About, Claim, KeyState, Outcome, Request as ClaimRequest, Settled};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use serde_bytes::ByteBuf;
@@ -73,9 +74,16 @@ impl Config {
             if self.required {
                 return Err(Problem::new(ProblemCode::KeyMissing));
             }
-            return Ok(unprotected(service, Request::from_parts(parts, Body::whole(whole))).await);
+            let request = Request::from_parts(parts, Body::whole(whole));
+            return Ok(self.unprotected(service, request, NoClaim::NoKey).await);
         };
-        let mut claim = self.terms.for_key(Ok(presented.name(&scope, &parts)));
+        let name = presented.name(&scope, &parts);
+        let overloaded = Problem::new(ProblemCode::Overloaded).retry_after(Duration::from_secs(1));
+        // Before the claim, whose syncs an overload does not need.
+        if self.tasks.is_full(self.max_tasks) && self.would_run(&name) {
+            return Err(overloaded);
+        }
+        let mut claim = self.terms.for_key(Ok(name));
         if let Some(fingerprint) = self.fingerprint.of(&parts, &whole.data) {
             claim = claim.fingerprint(fingerprint);
         }
@@ -87,22 +95,46 @@ impl Config {
             Err(Refusal::Problem(problem)) => return Err(problem),
             Err(Refusal::Unavailable) if self.fail_open => {
                 self.counters.unprotected.add(1);
-                return Ok(unprotected(service, request).await);
+                return Ok(self.unprotected(service, request, NoClaim::StoreDown).await);
             }
             Err(Refusal::Unavailable) => {
-                return Err(Problem::new(ProblemCode::StoreUnavailable).retry_after(Duration::from_secs(1)));
+                return Err(Problem::unavailable());
             }
         };
         let Some(permit) = self.tasks.permit(self.max_tasks) else {
-            // If this fails, dropping the claim frees the key as well, as the next attempt.
-            let _ = claimed.release_async().await;
-            return Err(Problem::new(ProblemCode::Overloaded).retry_after(Duration::from_secs(1)));
+            free(claimed).await;
+            return Err(overloaded);
         };
         let spawn = Arc::clone(&self.spawn);
         let work = Work { config: self, claim, grpc };
         let answer = tasks::run(&*spawn, permit, work.run(service, request, claimed));
         // A task that was dropped has ended its claim, and nobody knows how far its handler came.
         answer.await.unwrap_or(Err(Problem::new(ProblemCode::OutcomeUnknown)))
+    }
+
+    /// Whether a claim of the key would be granted, as far as one can tell without claiming it.
+    fn would_run(&self, key: &Key) -> bool {
+        self.store.inspect(key).is_ok_and(|seen| match seen.state {
+            KeyState::Absent => true,
+            KeyState::Pending | KeyState::InMemory => seen.remaining.is_none_or(|rest| rest.is_zero()),
+            KeyState::Settling | KeyState::Interrupted | KeyState::Settled => false,
+        })
+    }
+
+    /// Lets a request pass that has no claim.
+    async fn unprotected<S, B, R>(
+        self: Arc<Self>,
+        mut service: S,
+        mut request: Request<Body<B>>,
+        why: NoClaim,
+    ) -> Result<Response<Body<R>>, S::Error>
+    where
+        S: Service<Request<Body<B>>, Response = Response<R>>,
+        B: http_body::Body,
+        R: http_body::Body,
+    {
+        request.extensions_mut().insert(Seen { why, config: self });
+        Ok(service.call(request).await?.map(Body::passing))
     }
 
     /// Claims, and says what a claim that is not granted is told.
@@ -161,20 +193,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Lets a request pass that has no claim.
-async fn unprotected<S, B, R>(
-    mut service: S,
-    mut request: Request<Body<B>>,
-) -> Result<Response<Body<R>>, S::Error>
-where
-    S: Service<Request<Body<B>>, Response = Response<R>>,
-    B: http_body::Body,
-    R: http_body::Body,
-{
-    request.extensions_mut().insert(Seen);
-    Ok(service.call(request).await?.map(Body::passing))
 }
 
 /// Why a request does not run.

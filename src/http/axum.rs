@@ -1,11 +1,12 @@
 //! The layer in axum 0.8: handlers that ask for their claim, and tokio's tasks.
 
+use super::Builder;
+use super::grpc;
 use super::handle::{ClaimHandle, Disposition};
-use super::layer::{Idempotency, Seen};
+use super::layer::{Idempotency, NoClaim, Seen};
 use super::problem::{Problem, ProblemCode};
 use super::scope::Scope;
 use super::tasks::{BoxTask, Spawn};
-use super::{Body, Builder};
 use crate::store::Store;
 use ::axum::body::Body as AxumBody;
 use ::axum::extract::{FromRequestParts, OptionalFromRequestParts};
@@ -33,8 +34,9 @@ impl Idempotency {
     }
 }
 
-/// A handler that asks for its claim needs a request with a key: one without is told 400. 500 if no layer is around
-/// the handler. `Option<ClaimHandle>` takes both.
+/// A handler that asks for its claim needs a request that has one. One without a key is told 400, and one that passes
+/// because the store is down ([`Builder::fail_open`]) 503, as by the layer. 500 if the layer does not protect the method,
+/// or none is around the handler. `Option<ClaimHandle>` takes all of them.
 impl<S: Sync> FromRequestParts<S> for ClaimHandle {
     type Rejection = Response;
 
@@ -42,11 +44,25 @@ impl<S: Sync> FromRequestParts<S> for ClaimHandle {
         if let Some(handle) = parts.extensions.get::<Self>() {
             return Ok(handle.clone());
         }
-        if parts.extensions.get::<Seen>().is_some() {
-            return Err(Problem::new(ProblemCode::KeyMissing).into_response());
-        }
-        let text = "the handler asks for its claim, and no idempotency layer is around it";
-        Err((StatusCode::INTERNAL_SERVER_ERROR, text).into_response())
+        let wrong = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
+        let Some(Seen { why, config }) = parts.extensions.get() else {
+            return Err(wrong(
+                "the handler asks for its claim, and no idempotency layer is around it".to_owned(),
+            ));
+        };
+        let problem = match why {
+            NoClaim::NoKey => Problem::new(ProblemCode::KeyMissing),
+            NoClaim::StoreDown => Problem::unavailable(),
+            NoClaim::Method => {
+                let method = &parts.method;
+                return Err(wrong(format!(
+                    "the handler asks for its claim, and the idempotency layer does not protect {method}"
+                )));
+            }
+        };
+        Err(problem
+            .response(grpc::is_call(&parts.headers), &config.types)
+            .map(AxumBody::new::<super::Body<AxumBody>>))
     }
 }
 
@@ -65,12 +81,5 @@ impl IntoResponseParts for Disposition {
     fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
         parts.extensions_mut().insert(self);
         Ok(parts)
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let response = self.response::<AxumBody>(false, super::builder::PROBLEM_TYPES);
-        response.map(|body: Body<AxumBody>| AxumBody::new(body))
     }
 }

@@ -144,7 +144,7 @@ pub(super) async fn read<B: http_body::Body>(
         return Err(Cut { body: Body::passing(body), why: CutBy::Length });
     }
     let (mut body, mut late) = (Box::pin(body), std::pin::pin!(late));
-    let (mut front, mut length) = (VecDeque::new(), 0);
+    let (mut data, mut trailers, mut error) = (Joined::default(), None, None);
     let why = loop {
         let next = poll_fn(|context| match next_frame(&mut body, context) {
             Poll::Pending => late.as_mut().poll(context).map(|()| None),
@@ -152,39 +152,51 @@ pub(super) async fn read<B: http_body::Body>(
         });
         match next.await {
             None => break CutBy::Time,
-            Some(None) => return Ok(joined(front)),
-            Some(Some(frame)) => {
-                length += frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
-                let failed = frame.is_err();
-                front.push_back(frame);
-                if failed {
-                    break CutBy::Error;
-                }
-                if length > limit {
-                    break CutBy::Length;
-                }
+            Some(None) => return Ok(Whole { data: data.into_bytes(), trailers }),
+            Some(Some(Err(broken))) => {
+                error = Some(Err(broken));
+                break CutBy::Error;
             }
+            Some(Some(Ok(frame))) => match frame.into_data() {
+                Ok(more) => {
+                    data.push(more);
+                    if data.len() as u64 > limit {
+                        break CutBy::Length;
+                    }
+                }
+                Err(frame) => trailers = frame.into_trailers().ok().or(trailers),
+            },
         }
     };
+    let Body { mut front, .. } = Body::<B>::whole(Whole { data: data.into_bytes(), trailers });
+    front.extend(error);
     Err(Cut { body: Body { front, rest: Some(body) }, why })
 }
 
-/// One body of the frames, of which none is an error.
-fn joined<E>(front: VecDeque<Result<Frame<Bytes>, E>>) -> Whole {
-    let (mut parts, mut trailers) = (Vec::with_capacity(front.len()), None);
-    for frame in front.into_iter().flatten() {
-        match frame.into_data() {
-            Ok(data) => parts.push(data),
-            Err(frame) => trailers = frame.into_trailers().ok().or(trailers),
+/// Data in one piece, so that many small frames take no more memory than their bytes. A single one is not copied.
+#[derive(Default)]
+struct Joined {
+    first: Bytes,
+    more: BytesMut,
+}
+
+impl Joined {
+    fn push(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
         }
+        if self.more.is_empty() {
+            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.more.extend_from_slice(&data);
     }
-    let data = match parts.len() {
-        1 => parts.remove(0),
-        _ => {
-            let mut data = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-            parts.iter().for_each(|part| data.extend_from_slice(part));
-            data.freeze()
-        }
-    };
-    Whole { data, trailers }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.more.len()
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.more.is_empty() { self.first } else { self.more.freeze() }
+    }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 const MAX_HOLD: Duration = Duration::from_secs(600);
 
 /// What the `type` of a problem begins with.
-pub(super) const PROBLEM_TYPES: &str = "urn:problem-type:idempotency:";
+const PROBLEM_TYPES: &str = "urn:problem-type:idempotency:";
 
 /// Settings of an [`Idempotency`] layer, and the way to make it.
 #[derive(Debug, Clone)]

@@ -60,8 +60,15 @@ impl FingerprintBy {
 }
 
 pub(super) fn of_whole(request: &Parts, body: &Bytes) -> Fingerprint {
-    let content_type = request.headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-    Fingerprint::of_parts([b"whole", query(request), content_type, body])
+    let mut parts = vec![&b"whole"[..], query(request)];
+    match request.headers.get(CONTENT_TYPE) {
+        Some(_) => {
+            parts.extend(request.headers.get_all(CONTENT_TYPE).iter().map(|value| value.as_bytes()));
+        }
+        None => parts.push(b""),
+    }
+    parts.push(body);
+    Fingerprint::of_parts(parts)
 }
 
 pub(super) fn query(request: &Parts) -> &[u8] {

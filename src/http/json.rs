@@ -1,6 +1,7 @@
 //! Fingerprints of what a JSON body means.
 
 use super::fingerprint::{FingerprintBy, of_whole, query};
+use super::key::one_header;
 use crate::fingerprint::Fingerprint;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -14,7 +15,8 @@ impl FingerprintBy {
     /// Query and what the body means as JSON: not its blanks, the order of its names or how numbers and characters
     /// are written (`1`, `1.0` and `10e-1` are one number, of any length). A name that is there twice is two entries.
     ///
-    /// A body that is not sent as JSON, or that is none, is compared as [`whole`](Self::whole).
+    /// A body that is not sent as JSON, that is none, or that is nested more than 128 deep, is compared as
+    /// [`whole`](Self::whole).
     #[must_use]
     pub fn json() -> Self {
         Self::named("FingerprintBy::json", |request, body| match json_of(request, body).and_then(canonical) {
@@ -24,8 +26,8 @@ impl FingerprintBy {
     }
 
     /// What the JSON pointers (RFC 6901) find in the body, as by [`json`](Self::json), and nothing else. What a
-    /// pointer does not find differs from everything that it could. A body that is no JSON is compared as
-    /// [`whole`](Self::whole).
+    /// pointer does not find differs from everything that it could. A body that is no JSON, or has a field that is nested
+    /// more than 128 deep, is compared as [`whole`](Self::whole).
     #[must_use]
     pub fn json_fields<P: Into<String>>(pointers: impl IntoIterator<Item = P>) -> Self {
         let pointers: Vec<String> = pointers.into_iter().map(Into::into).collect();
@@ -44,37 +46,43 @@ impl FingerprintBy {
 }
 
 fn json_of<'a>(request: &Parts, body: &'a Bytes) -> Option<&'a RawValue> {
-    let content_type = request.headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
+    let content_type = one_header(&request.headers, &CONTENT_TYPE).ok()??;
+    let content_type = content_type.to_str().ok()?.to_ascii_lowercase();
     let essence = content_type.split(';').next()?.trim();
     let is_json = essence == "application/json" || essence.ends_with("+json");
     if is_json { serde_json::from_slice(body).ok() } else { None }
 }
 
-/// The canonical form, or `None` if a number has an exponent beyond reason.
+/// How deep values may be nested: as deep as serde_json reads them. A raw value may be of any depth, and its reader
+/// runs out of stack.
+const MAX_DEPTH: usize = 128;
+
+/// The canonical form, or `None` if a number has an exponent beyond reason, or values are nested too deep.
 fn canonical(json: &RawValue) -> Option<Vec<u8>> {
     let mut form = Vec::new();
-    write(json, &mut form)?;
+    write(json, MAX_DEPTH, &mut form)?;
     Some(form)
 }
 
-// The nesting is bounded: serde_json has read the whole, to a depth of 128.
-fn write(json: &RawValue, form: &mut Vec<u8>) -> Option<()> {
+fn write(json: &RawValue, depth: usize, form: &mut Vec<u8>) -> Option<()> {
     match json.get().as_bytes().first()? {
         b'{' => {
+            let inside = depth.checked_sub(1)?;
             let Object(mut entries) = serde_json::from_str(json.get()).ok()?;
             // Stable: entries of one name stay in their order.
             entries.sort_by(|one, other| one.0.cmp(&other.0));
             form.push(b'{');
             for (name, value) in entries {
                 write_text(b'"', name.as_bytes(), form);
-                write(value, form)?;
+                write(value, inside, form)?;
             }
             form.push(b'}');
         }
         b'[' => {
+            let inside = depth.checked_sub(1)?;
             form.push(b'[');
             for item in serde_json::from_str::<Vec<&RawValue>>(json.get()).ok()? {
-                write(item, form)?;
+                write(item, inside, form)?;
             }
             form.push(b']');
         }

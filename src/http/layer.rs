@@ -81,9 +81,22 @@ pub struct Stats {
     pub unrecorded: u64,
 }
 
-/// Remembers that a layer has let the request pass, and why it has no claim.
+/// Remembers in a request that a layer has let it pass without a claim, and why: for a handler that asks for one.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "axum"), allow(dead_code))] // only axum's handlers ask
+pub(super) struct Seen {
+    pub(super) why: NoClaim,
+    pub(super) config: Arc<Config>,
+}
+
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen;
+pub(super) enum NoClaim {
+    /// Its method is not protected.
+    Method,
+    NoKey,
+    /// The store could not be asked, and the layer fails open.
+    StoreDown,
+}
 
 impl Idempotency {
     /// Settings for a layer over `store`. `scope` says whom a key belongs to, and `spawn` starts tasks.
@@ -165,7 +178,8 @@ where
         let (mut parts, body) = request.into_parts();
         // A request that has a claim came through a layer like this one before.
         let nested = parts.extensions.get::<ClaimHandle>().is_some();
-        let asked = match self.config.methods.contains(&parts.method) && !nested {
+        let protected = self.config.methods.contains(&parts.method);
+        let asked = match protected && !nested {
             true => self.config.asked(&parts),
             false => Ok(Asked::Nothing),
         };
@@ -174,7 +188,8 @@ where
             Ok(Asked::InBody) => None,
             Ok(Asked::Nothing) => {
                 if !nested {
-                    parts.extensions.insert(Seen);
+                    let why = if protected { NoClaim::NoKey } else { NoClaim::Method };
+                    parts.extensions.insert(Seen { why, config: Arc::clone(&self.config) });
                 }
                 let response = self.inner.call(Request::from_parts(parts, Body::passing(body)));
                 return ResponseFuture(Box::pin(async move { Ok(response.await?.map(Body::passing)) }));

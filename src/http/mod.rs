@@ -40,7 +40,7 @@ pub use fingerprint::FingerprintBy;
 pub use handle::{ClaimHandle, Disposition, HandleError};
 pub use key::{KeySource, MAX_KEY, UnusableKey};
 pub use layer::{Idempotency, Protect, ResponseFuture, Stats};
-pub use problem::{Problem, ProblemCode};
+pub use problem::ProblemCode;
 pub use scope::Scope;
 pub use tasks::{BoxTask, Idle, Spawn};
 

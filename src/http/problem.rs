@@ -190,7 +190,7 @@ const GRPC_CODE: HeaderName = HeaderName::from_static("idempotency-problem");
 
 /// A refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Problem {
+pub(super) struct Problem {
     code: ProblemCode,
     because: Option<&'static str>,
     retry_after: Option<Duration>,
@@ -200,6 +200,11 @@ pub struct Problem {
 impl Problem {
     pub(super) fn new(code: ProblemCode) -> Self {
         Self { code, because: None, retry_after: None, original: None }
+    }
+
+    /// The store cannot be asked.
+    pub(super) fn unavailable() -> Self {
+        Self::new(ProblemCode::StoreUnavailable).retry_after(Duration::from_secs(1))
     }
 
     pub(super) fn because(self, because: &'static str) -> Self {
@@ -214,9 +219,7 @@ impl Problem {
         Self { original, ..self }
     }
 
-    /// Why.
-    #[must_use]
-    pub fn code(&self) -> ProblemCode {
+    pub(super) fn code(&self) -> ProblemCode {
         self.code
     }
 
@@ -278,11 +281,3 @@ fn escaped(text: &str) -> String {
     }
     escaped
 }
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.code.detail())
-    }
-}
-
-impl std::error::Error for Problem {}

@@ -58,6 +58,10 @@ impl Tasks {
         Some(Permit(Arc::clone(self)))
     }
 
+    pub(super) fn is_full(&self, limit: usize) -> bool {
+        self.running() >= limit
+    }
+
     pub(super) fn running(&self) -> usize {
         self.0.lock().tasks
     }

@@ -56,7 +56,8 @@ impl Work {
         match answered {
             Ok(response) => self.settle(claim, response).await.map(Ok),
             Err(error) => {
-                free(claim).await;
+                // No outcome: a timeout inside cuts the handler off wherever it is.
+                drop(claim);
                 Ok(Err(error))
             }
         }
@@ -91,7 +92,12 @@ impl Work {
                     free(claim).await;
                     return Ok(Response::from_parts(parts, Body::whole(whole)));
                 }
-                (StoredResponse::of(&parts, whole.clone(), &self.config.not_stored), Body::whole(whole))
+                // What a connection was switched to cannot be told again.
+                let stored = match parts.status.is_informational() {
+                    true => omitted.clone(),
+                    false => StoredResponse::of(&parts, whole.clone(), &self.config.not_stored),
+                };
+                (stored, Body::whole(whole))
             }
             Err(cut) => (omitted.clone(), cut.body),
         };
@@ -126,8 +132,8 @@ impl Work {
     /// Ready when a response of unknown length is no longer waited for.
     async fn patience(&self) {
         let late = Arc::new(Signal::new());
-        // Without a timer it is waited for at no cost but time.
-        let Ok(_alarm) = self.config.store.ring(self.config.patience, &late) else { return pending().await };
+        // Without a timer it is not waited for at all: a stream may never end.
+        let Ok(_alarm) = self.config.store.ring(self.config.patience, &late) else { return };
         late.raised().await;
     }
 
@@ -176,7 +182,7 @@ impl Work {
         match self.config.ask(&self.claim).await {
             Ok(Told::Replay(response)) => return Ok(response),
             // The successor has given the key back, and this one's result was refused.
-            Ok(Told::Granted(claim)) => drop(claim.release_async().await),
+            Ok(Told::Granted(claim)) => free(*claim).await,
             Err(Refusal::Problem(problem)) if told.contains(&problem.code()) => return Err(problem),
             Err(_) => {}
         }
@@ -184,10 +190,10 @@ impl Work {
     }
 }
 
-/// Frees the key of a claim whose work is to be done again: as a first attempt, or as the next one if it was told of
-/// progress.
-async fn free(claim: Claim) {
-    if claim.last_checkpoint().is_some() {
+/// Frees the key of a claim whose work is to be done again: as a first attempt, or as the next one if there is something
+/// to be told: progress, or an attempt before it that may have acted.
+pub(super) async fn free(claim: Claim) {
+    if claim.last_checkpoint().is_some() || claim.previous().is_some() {
         return drop(claim);
     }
     // If this fails, dropping the claim frees the key as well, as the next attempt.

@@ -7,6 +7,7 @@
 #[allow(dead_code)] // used in part
 mod faults;
 mod grpc;
+mod hostile;
 mod layer;
 mod listener;
 mod requests;

@@ -107,6 +107,8 @@ pub struct Answer {
     pub trailers: Vec<(String, String)>,
     pub disposition: Option<Disposition>,
     pub unknown_length: bool,
+    /// Each byte of the body is a frame of its own, with an empty one before it.
+    pub piecewise: bool,
     /// Saved as progress before anything else.
     pub checkpoint: Option<String>,
     /// Waited for before the answer.
@@ -132,6 +134,7 @@ impl Default for Answer {
             trailers: Vec::new(),
             disposition: None,
             unknown_length: false,
+            piecewise: false,
             checkpoint: None,
             hold: None,
             stall: None,
@@ -208,7 +211,11 @@ impl Script {
         }
         let text = answer.body.replace("{n}", &number.to_string());
         let mut frames = Frames::of(text.replace("{body}", &String::from_utf8_lossy(&body)));
-        frames.unknown_length = answer.unknown_length;
+        frames.unknown_length = answer.unknown_length || answer.piecewise;
+        if answer.piecewise {
+            let pieces = text.bytes().flat_map(|byte| [Bytes::new(), Bytes::copy_from_slice(&[byte])]);
+            frames.frames = pieces.map(|piece| Ok(Frame::data(piece))).collect();
+        }
         frames.then = answer.stall;
         if answer.fails == Some(Fails::Body) {
             frames.frames.push_back(Err(Broken));

@@ -310,9 +310,20 @@ impl Store {
         self.0.check(request).map(|request| request.terms)
     }
 
-    /// Raises `signal` once `span` has passed on the store's clock, unless the alarm is dropped before.
+    /// Raises `signal` once `span` has passed on the store's clock, or once the store is closed, which cancels alarms.
     pub(crate) fn ring(&self, span: Duration, signal: &Arc<Signal>) -> Result<Alarm, StorageError> {
-        let signal = Arc::clone(signal);
-        self.0.timer.set(self.0.clock.now().after(span), move || signal.notify())
+        let raised = Raised(Arc::clone(signal));
+        self.0.timer.set(self.0.clock.now().after(span), move || drop(raised))
+    }
+}
+
+/// Raises its signal when it is dropped.
+#[cfg(feature = "tower")]
+struct Raised(Arc<Signal>);
+
+#[cfg(feature = "tower")]
+impl Drop for Raised {
+    fn drop(&mut self) {
+        self.0.notify();
     }
 }
