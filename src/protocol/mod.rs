@@ -31,7 +31,7 @@ use crate::record::Durability;
 use crate::token::Token;
 
 /// What memory knows of the claim that has a key, or is about to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// Its token; `None` while it is only taking the key.
     pub token: Option<Token>,
@@ -48,7 +48,7 @@ pub struct Holder {
 }
 
 /// What a key's place is held for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// A claim, for work with this fingerprint.
     Work(Option<Fingerprint>),

@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// What is durable when, chosen for each claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
     /// The claim is stored and synced before it is granted, and the result before anyone is told of it. A crash
     /// loses nothing that was told.
@@ -29,7 +29,7 @@ pub enum Durability {
 }
 
 /// What happens to a key whose holder ended without settling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnInterrupt {
     /// The next claimant is granted the key, and told which attempt it is.
     #[default]
@@ -39,7 +39,7 @@ pub enum OnInterrupt {
 }
 
 /// What a claim asked for, kept with its record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// How long the holder has, from the grant or the last renewal.
     pub lease: Duration,
@@ -54,7 +54,7 @@ pub struct Terms {
 }
 
 /// How a holder ended without settling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndedBy {
     /// Its lease ran out.
     LeaseOver,
@@ -65,7 +65,7 @@ pub enum EndedBy {
 }
 
 /// The attempt before this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Previous {
     /// Its token. Work that it did outside carries this.
     pub token: Token,
@@ -74,7 +74,7 @@ pub struct Previous {
 }
 
 /// The durable record of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The token of the claim that wrote it last.
     pub token: Token,
@@ -91,7 +91,7 @@ pub struct Record {
 }
 
 /// Where a key stands. `Debug` shows how long checkpoints and values are, not what they are.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum State {
     /// Claimed and not settled.
     Pending {
@@ -119,7 +119,7 @@ pub enum State {
 }
 
 /// What is kept of a settled key. `Debug` shows how long values are, not what they are.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Kept {
     /// A result, encoded.
     Completed(Vec<u8>),
@@ -130,7 +130,7 @@ pub enum Kept {
 }
 
 /// Why a result is not kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Omission {
     /// It was larger than the store's limit.
     TooLarge,

@@ -13,7 +13,8 @@ Exit codes:
   1  failed
   2  used wrongly
   3  the store is locked by another process
-  4  the store is damaged";
+  4  the store is damaged
+  5  a promise is broken (explore)";
 
 /// What went wrong, in words for a person, by what a script may want to do about it.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) enum Failure {
     Usage(String),
     Locked(String),
     Damaged(String),
+    #[cfg(feature = "explore")]
+    Broken(String),
 }
 
 impl Failure {
@@ -67,6 +70,8 @@ impl Failure {
             Self::Usage(text) => (2, text),
             Self::Locked(text) => (3, text),
             Self::Damaged(text) => (4, text),
+            #[cfg(feature = "explore")]
+            Self::Broken(text) => (5, text),
         };
         // With standard error gone there is nobody left to tell; the exit code still does.
         let _ = writeln!(std::io::stderr(), "error: {text}");

@@ -5,6 +5,8 @@ mod compact;
 mod counts;
 mod dedup;
 mod engine;
+#[cfg(feature = "explore")]
+mod explore;
 mod failure;
 mod migrate;
 mod repair;
@@ -25,6 +27,8 @@ struct Cli {
 enum Command {
     Compact(compact::Args),
     Dedup(dedup::Args),
+    #[cfg(feature = "explore")]
+    Explore(explore::Args),
     Migrate(migrate::Args),
     Repair(repair::Args),
     Verify(verify::Args),
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Compact(args) => compact::run(&args),
         Command::Dedup(args) => dedup::run(&args),
+        #[cfg(feature = "explore")]
+        Command::Explore(args) => explore::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Repair(args) => repair::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -1,0 +1,229 @@
+//! `claimdb explore`, run as users run it.
+#![cfg(feature = "explore")]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+
+fn explore(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimdb"));
+    command.arg("explore").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    explore(args).output().expect("the command can be started")
+}
+
+fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("it is UTF-8")
+}
+
+fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("it is UTF-8")
+}
+
+fn found(args: &[&str]) -> Value {
+    let output = run(&[args, &["--json"]].concat());
+    assert_eq!(out(&output).lines().count(), 1, "{}", err(&output));
+    let found: Value = serde_json::from_str(out(&output)).expect("it is JSON");
+    let code = if found["holds"] == true { 0 } else { 5 };
+    assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+    found
+}
+
+/// What is broken, and by how many steps at the shortest.
+fn broken(found: &Value) -> Vec<(&str, usize)> {
+    let promises = found["promises"].as_array().expect("it is a list");
+    let broken = promises.iter().filter(|promise| promise["holds"] == false);
+    broken
+        .map(|promise| {
+            let trace = promise["trace"].as_array().expect("what is broken has a run");
+            let name = promise["promise"].as_str().expect("it is text");
+            let last = trace.last().expect("nothing is broken at the start");
+            let breaks = last["breaks"].as_array().expect("it is a list");
+            assert!(breaks.contains(&name.into()), "{name} is not broken by the last step: {last}");
+            (name, trace.len())
+        })
+        .collect()
+}
+
+#[test]
+fn the_protocol_keeps_its_promises_in_every_run() {
+    for (args, states) in [(["--crashes", "0"], 3358), (["--crashes", "1"], 43280)] {
+        let found = found(&args);
+        assert_eq!(broken(&found), [], "{found}");
+        assert_eq!(found["states"], states, "the model is another one");
+        let promises = found["promises"].as_array().expect("it is a list");
+        assert!(promises.len() == 10 && promises.iter().all(|promise| promise["holds"] == true), "{found}");
+        let example = found["example"].as_array().expect("there is one");
+        assert!(example.iter().any(|step| step["text"] == "was paid before: here is the receipt"), "{found}");
+    }
+}
+
+#[test]
+fn each_broken_protocol_is_found_by_the_promise_that_it_breaks() {
+    let card = "card charged once";
+    let cases: [(&str, &[(&str, usize)]); 10] = [
+        (
+            "naive",
+            &[
+                ("P1 one holder", 4),
+                ("P4 durable before told", 5),
+                ("P7 mismatch is harmless", 5),
+                ("P8 remembered", 7),
+                (card, 4),
+            ],
+        ),
+        ("token-per-key", &[("P2 ordered tokens", 13)]),
+        ("unfenced", &[("P3 fenced", 16), ("P8 remembered", 17), (card, 16)]),
+        ("ack-early", &[("P4 durable before told", 5), ("P8 remembered", 16), (card, 14)]),
+        ("impatient", &[("P5 no early takeover", 12)]),
+        ("no-lease", &[("P6 never stuck", 9)]),
+        ("unchecked", &[("P7 mismatch is harmless", 10)]),
+        ("lock-only", &[("P8 remembered", 17), (card, 17)]),
+        (
+            "fail-open",
+            &[
+                ("P1 one holder", 8),
+                ("P4 durable before told", 7),
+                ("P8 remembered", 11),
+                ("P9 fail closed", 2),
+                (card, 10),
+            ],
+        ),
+        ("careless", &[(card, 15)]),
+    ];
+    for (protocol, expected) in cases {
+        let found = found(&["--protocol", protocol]);
+        assert_eq!(broken(&found), expected, "{protocol}");
+        assert_eq!(
+            (&found["protocol"], &found["clients"], &found["crashes"]),
+            (&protocol.into(), &2.into(), &1.into())
+        );
+    }
+}
+
+/// Compares with a file that `CLAIMDB_BLESS=1` writes anew.
+#[track_caller]
+fn assert_golden(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("CLAIMDB_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the file can be written");
+    }
+    let golden = std::fs::read_to_string(&path).expect("it is there");
+    assert!(text == golden, "{name} is another one now:\n{text}");
+}
+
+#[test]
+fn a_newcomer_is_shown_how_the_card_is_charged_twice_and_how_once() {
+    let naive = run(&["--protocol", "naive"]);
+    assert_eq!(naive.status.code(), Some(5), "{}", err(&naive));
+    assert!(err(&naive).contains("error: exploring naive: broken: P1 one holder"), "{}", err(&naive));
+    assert_golden("explore_naive.txt", out(&naive));
+    let claim = run(&["--width", "100"]);
+    assert_eq!((claim.status.code(), err(&claim)), (Some(0), ""));
+    assert_golden("explore_claim.txt", out(&claim));
+}
+
+#[test]
+fn a_drawing_keeps_to_its_width() {
+    for width in [60, 73, 80, 200] {
+        let output = run(&["--protocol", "naive", "--promise", "p8", "--width", &width.to_string()]);
+        let widest = out(&output).lines().map(|line| line.chars().count()).max().expect("there are lines");
+        assert!(widest <= width, "{widest} columns of {width}: {}", out(&output));
+        assert!(out(&output).contains("✗ P8 remembered is broken"), "{}", out(&output));
+    }
+}
+
+#[test]
+fn the_picture_stands_on_its_own() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let file = folder.path().join("naive.svg");
+    let output = run(&["--protocol", "naive", "--svg", file.to_str().expect("it is UTF-8")]);
+    assert_eq!(output.status.code(), Some(5), "{}", err(&output));
+    let svg = std::fs::read_to_string(file).expect("it is there");
+    let tree = roxmltree::Document::parse(&svg).expect("it is well-formed");
+    let root = tree.root_element();
+    assert_eq!(
+        (root.tag_name().name(), root.tag_name().namespace()),
+        ("svg", Some("http://www.w3.org/2000/svg"))
+    );
+    let texts: Vec<_> =
+        root.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+    for wanted in ["client A", "client B", "disk", "card", "charges AGAIN", "✗ the card is charged twice"] {
+        assert!(texts.contains(&wanted), "{wanted} is not in {texts:?}");
+    }
+    let links =
+        root.descendants().flat_map(|node| node.attributes()).filter(|of| of.name() == "href").count();
+    assert_eq!((links, svg.matches("url(").count()), (0, 0), "it needs something else");
+    let size = |name| root.attribute(name).and_then(|size| size.parse::<f64>().ok()).expect("it is a number");
+    for node in root.descendants() {
+        for (place, bound) in
+            [("x", "width"), ("x1", "width"), ("x2", "width"), ("y", "height"), ("y2", "height")]
+        {
+            let Some(at) = node.attribute(place) else { continue };
+            let at: f64 = at.parse().expect("it is a number");
+            assert!((0.0..=size(bound)).contains(&at), "{place} {at} is outside of the picture");
+        }
+    }
+}
+
+#[test]
+fn wrong_use_is_told_by_its_exit_code() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let nowhere = folder.path().join("no").join("such.svg");
+    let (there, nowhere) = (folder.path().join("there.svg"), nowhere.to_str().expect("it is UTF-8"));
+    let there = there.to_str().expect("it is UTF-8");
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--protocol", "hope"], 2, "ack-early"),
+        (&["--clients", "1"], 2, "2..=4"),
+        (&["--clients", "5"], 2, "2..=4"),
+        (&["--crashes", "4"], 2, "0..=3"),
+        (&["--promise", "p10"], 2, "p9"),
+        (&["--width", "10"], 2, "60"),
+        (&["--serve", "3000", "--json"], 2, "--json"),
+        (&["--crashes", "0", "--promise", "p1", "--svg", there], 2, "nothing breaks"),
+        (&["--crashes", "0", "--svg", nowhere], 1, "give --svg a file"),
+    ];
+    for (args, code, told) in cases {
+        let output = run(args);
+        assert_eq!((output.status.code(), out(&output)), (Some(code), ""), "{args:?}: {}", err(&output));
+        assert!(err(&output).contains(told), "{args:?}: {}", err(&output));
+    }
+    assert!(!std::path::Path::new(there).exists());
+}
+
+#[test]
+fn the_explorer_listens_on_the_loopback_interface() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+    let port = taken.local_addr().expect("it has an address").port();
+    let output = run(&["--serve", &port.to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("give --serve another port"), "{}", err(&output));
+    drop(taken);
+
+    let mut command = explore(&["--protocol", "naive", "--serve", &port.to_string()]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the command can be started");
+    let mut line = String::new();
+    let told = BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut line);
+    assert!(told.is_ok() && line.contains(&format!("http://127.0.0.1:{port}/")), "{line}");
+    // It says so just before it listens.
+    let mut connection = loop {
+        if let Ok(connection) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            break connection;
+        }
+        assert!(child.try_wait().expect("it is a child").is_none(), "it has ended");
+    };
+    let mut answer = String::new();
+    connection
+        .write_all(b"GET /.status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("it listens");
+    connection.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("P1 one holder"), "{answer}");
+    // Only there: another address of the same machine finds nobody.
+    assert!(TcpStream::connect((Ipv4Addr::new(127, 0, 0, 2), port)).is_err(), "it listens elsewhere too");
+    child.kill().expect("it runs");
+    child.wait().expect("it is a child");
+}
