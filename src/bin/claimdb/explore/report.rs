@@ -58,7 +58,11 @@ pub(super) fn text(model: &Model, explored: &Explored, shown: Option<&Shown>, wi
         let _ = writeln!(text, "  {:<26}{verdict}", promise.name());
     }
     if let Some(shown) = shown {
-        let _ = writeln!(text, "\n{}:\n", shown.title);
+        let _ = writeln!(text);
+        for line in diagram::wrap(&format!("{}:", shown.title), width) {
+            let _ = writeln!(text, "{line}");
+        }
+        let _ = writeln!(text);
         text.push_str(&diagram::draw(&shown.lines, width));
     }
     text.truncate(text.trim_end().len());
