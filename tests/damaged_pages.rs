@@ -296,3 +296,25 @@ fn the_old_files_are_kept_wherever_the_repair_is_cut_off() {
         }
     }
 }
+
+#[test]
+fn files_that_an_earlier_repair_kept_stay_and_are_not_taken_for_the_new_ones() {
+    hush_redb();
+    for &engine in Engine::ALL {
+        let place = Place::new(engine);
+        place.damage(&record_key(50));
+        // Somebody has deleted the file beside them, and not them.
+        let earlier = place.folder.join("aside-1-files");
+        fs::create_dir(&earlier).unwrap();
+        fs::write(earlier.join("db"), "earlier").unwrap();
+        let repaired = Store::repair(&place.folder).unwrap();
+        assert!(repaired.unread > 0, "{engine:?}: {repaired:?}");
+        let kept = repaired.kept_in.unwrap();
+        assert_ne!(
+            kept, earlier,
+            "{engine:?}: P8 remembered: the files of another repair were named as this one's"
+        );
+        assert!(kept.join("db").is_file() && !place.folder.join("replaced").exists(), "{engine:?}: {kept:?}");
+        assert_eq!(fs::read_to_string(earlier.join("db")).unwrap(), "earlier");
+    }
+}

@@ -49,6 +49,7 @@ fn is_damaged(folder: &Path) {
     let text = error.to_string();
     assert!(text.contains(&folder.display().to_string()), "the message does not say where: {text}");
     assert!(text.contains("Nothing was deleted"), "{text}");
+    assert!(!text.contains("DB corrupted"), "in redb's words, and not in ours: {text}");
 }
 
 #[test]
@@ -56,16 +57,22 @@ fn the_folder_is_its_owners_alone_and_names_its_engine() {
     let above = tempfile::tempdir().unwrap();
     let folder = above.path().join("store");
     let store = open(&folder).unwrap();
-    for (path, mode) in [("", 0o700), ("redb", 0o700), ("redb/db", 0o600), ("lock", 0o600), ("format", 0o600)]
-    {
+    let has_mode = |path: &str, mode| {
         let found = fs::metadata(folder.join(path)).unwrap().mode() & 0o777;
         assert_eq!(found, mode, "{path} has mode {found:o}");
-    }
+    };
+    let files = ["redb/db", "lock", "format", "reserve"];
+    files.iter().for_each(|path| has_mode(path, 0o600));
+    ["", "redb"].iter().for_each(|path| has_mode(path, 0o700));
     assert_eq!(fs::read_to_string(folder.join("format")).unwrap(), "claimdb 1 redb\n");
     let error = open(&folder).expect_err("rule 9: one opening at a time");
     let OpenError::Locked { holder, .. } = error else { panic!("{error:?}") };
     assert_eq!(holder, format!(" (process {})", std::process::id()));
     store.close().unwrap();
+    has_mode("clean", 0o600);
+    Store::compact(&folder).unwrap();
+    files.iter().chain(&["clean"]).for_each(|path| has_mode(path, 0o600));
+    has_mode("redb", 0o700);
 }
 
 #[test]

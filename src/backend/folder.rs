@@ -10,6 +10,7 @@
 //!
 //! While a store is compacted or repaired there are three more, see `replace.rs`.
 
+use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::{InvalidSetting, OpenError, StorageError};
@@ -19,18 +20,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-
-const FORMAT_VERSION: u32 = 1;
-const FORMAT_PREFIX: &str = "claimdb ";
-/// Whose the stores are that name no engine.
-const FIRST_ENGINE: &str = "sled";
-
-/// What a folder's engine is called, and its one large file. The one is in a folder named for the other.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Files {
-    pub(super) engine: &'static str,
-    pub(super) main: &'static str,
-}
 
 /// A store's folder, locked.
 #[derive(Debug)]
@@ -107,20 +96,33 @@ impl Folder {
         // Information for people alone, so a failure to write it is none.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
 
+        let main = format!("{}/{}", files.engine, files.main);
+        for name in ["format", "clean", "tail", "reserve", main.as_str()] {
+            // Opening a pipe would wait for ever.
+            if fs::metadata(path.join(name)).is_ok_and(|found| !found.is_file()) {
+                let reason = format!("`{name}` in it is not a file");
+                return Err(OpenError::Damaged { place, reason });
+            }
+        }
         let existed = read_format(&path, &place, files.engine)?;
         Ok(Self { path, files, existed, marked: Mutex::new(existed), lock })
     }
 
-    /// Whether the engine's main file is there and has anything in it.
-    pub(super) fn has_main(&self) -> Result<bool, OpenError> {
-        match fs::metadata(self.main()) {
-            Ok(found) => Ok(found.len() > 0),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => {
-                let place = self.name();
-                let source = StorageError::new("looking at the engine's file in", place.clone(), error);
-                Err(OpenError::Storage { place, source })
-            }
+    /// Whether the engine's main file is there and no shorter than at the last close. To be asked before the engine opens,
+    /// which makes a new file where it finds none, and before anything else is looked at or moved.
+    pub(super) fn has_whole_main(&self) -> Result<(), OpenError> {
+        let damaged = |reason| Err(OpenError::Damaged { place: self.name(), reason });
+        let Files { engine, main } = self.files;
+        let length = self.main_length()?;
+        match self.clean_close() {
+            Some(closed_with) if length < closed_with => damaged(format!(
+                "its file `{engine}/{main}` has {length} bytes and was closed with {closed_with}; something cut it \
+                 since, and only a backup has what is gone"
+            )),
+            _ if self.existed && length == 0 => damaged(format!(
+                "it held records, and its file `{engine}/{main}` is gone or empty; only a backup has them"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -128,17 +130,6 @@ impl Folder {
     /// dropped from the page cache, which after a failed sync can hold what never reached the disk (rule 7).
     pub(super) fn prepare(&self) -> Result<(), OpenError> {
         let clean = self.clean_close();
-        let length = self.main_length().unwrap_or(0);
-        if let Some(closed_with) = clean
-            && length < closed_with
-        {
-            let Files { engine, main } = self.files;
-            let reason = format!(
-                "its file `{engine}/{main}` has {length} bytes and was closed with {closed_with}; something cut it \
-                 since"
-            );
-            return Err(OpenError::Damaged { place: self.name(), reason });
-        }
         let prepare = || -> io::Result<()> {
             for file in files_in(&self.engine())? {
                 if file.to_string_lossy().ends_with(".generating") {
@@ -200,10 +191,9 @@ impl Folder {
         if self.is_there().is_err() {
             return;
         }
-        let _ = self.main_length().and_then(|length| {
-            write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())?;
-            sync_folder(&self.path)
-        });
+        let Ok(length @ 1..) = self.main_length() else { return };
+        let _ = write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())
+            .and_then(|()| sync_folder(&self.path));
     }
 
     /// Whether the last opening ended well.
@@ -245,8 +235,17 @@ impl Folder {
         fs::read_to_string(self.path.join("clean")).ok()?.trim_end().parse().ok()
     }
 
-    fn main_length(&self) -> io::Result<u64> {
-        Ok(fs::metadata(self.main())?.len())
+    /// None where there is none.
+    fn main_length(&self) -> Result<u64, OpenError> {
+        match fs::metadata(self.main()) {
+            Ok(found) => Ok(found.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => {
+                let place = self.name();
+                let source = StorageError::new("looking at the engine's file in", place.clone(), error);
+                Err(OpenError::Storage { place, source })
+            }
+        }
     }
 
     /// Whether the store had been synced before this opening.
@@ -296,48 +295,6 @@ impl Drop for Folder {
         // has a copy of the descriptor until it runs its own program, and the lock would stay until then.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
-}
-
-/// Whether there is a format file; it must be of a version that this build reads, and of `engine`.
-fn read_format(path: &Path, place: &str, engine: &'static str) -> Result<bool, OpenError> {
-    let place = place.to_owned();
-    let text = match fs::read(path.join("format")) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => {
-            let source = StorageError::new("reading the format file in", place.clone(), error);
-            return Err(OpenError::Storage { place, source });
-        }
-    };
-    let text = String::from_utf8_lossy(&text);
-    let (version, made_with) = version_and_engine(&text);
-    let is_name = !made_with.is_empty() && made_with.bytes().all(|b| b.is_ascii_lowercase());
-    match version.parse::<u32>() {
-        Ok(FORMAT_VERSION) if made_with == engine => Ok(true),
-        Ok(FORMAT_VERSION) if is_name => {
-            let found = made_with.chars().take(40).collect();
-            Err(OpenError::OtherEngine { place, found, asked: engine })
-        }
-        Ok(newer) if newer > FORMAT_VERSION => {
-            Err(OpenError::UnknownFormat { place, found: newer.to_string(), newest: FORMAT_VERSION })
-        }
-        _ => Err(OpenError::Damaged {
-            place,
-            reason: format!("its file `format` reads {:?}", text.chars().take(40).collect::<String>()),
-        }),
-    }
-}
-
-fn version_and_engine(format: &str) -> (&str, &str) {
-    let found = format.trim_end().strip_prefix(FORMAT_PREFIX).unwrap_or_default();
-    found.split_once(' ').unwrap_or((found, FIRST_ENGINE))
-}
-
-/// Whether the store in `path` says that `engine` made it. Where that cannot be read, opening it tells what is wrong.
-#[cfg(all(feature = "sled", feature = "redb"))]
-pub(super) fn is_made_with(path: &Path, engine: &str) -> bool {
-    let text = fs::read(path.join("format")).unwrap_or_default();
-    version_and_engine(&String::from_utf8_lossy(&text)).1 == engine
 }
 
 /// The regular files in `folder`; none if it is not there.

@@ -19,6 +19,8 @@
 
 #[cfg(any(feature = "sled", feature = "redb"))]
 mod folder;
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod format;
 mod mem;
 #[cfg(any(feature = "sled", feature = "redb"))]
 mod readable;
@@ -70,7 +72,7 @@ pub fn existing(path: impl AsRef<Path>) -> Box<dyn Backend> {
 #[cfg(any(feature = "sled", feature = "redb"))]
 fn in_folder(path: &Path) -> Box<dyn replace::InFolder> {
     #[cfg(all(feature = "sled", feature = "redb"))]
-    if folder::is_made_with(path, redb::FILES.engine) {
+    if format::is_made_with(path, redb::FILES.engine) {
         return Box::new(Redb::existing(path));
     }
     #[cfg(feature = "sled")]

@@ -153,6 +153,9 @@ pub(super) fn mend(folder: &Folder) -> Result<(), OpenError> {
             OpenError::Storage { place, source }
         })?;
     }
-    clear(folder);
+    // No cut leaves a folder without the one and the other. Whatever took them, what is left may be all there is.
+    if folder.engine().exists() {
+        clear(folder);
+    }
     Ok(())
 }

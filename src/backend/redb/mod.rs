@@ -15,11 +15,12 @@
 //! - After a write that failed it refuses everything, reads included. [`room`] keeps a full disk from failing one.
 //! - What its fsync does not cover, the names of files and folders, is synced with the first sync of an opening.
 
+mod errors;
 mod queue;
 mod room;
 
-use super::folder::{Files, Folder, sync_folder};
-use super::readable::readable;
+use super::folder::{Folder, sync_folder};
+use super::format::{self, Files};
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit};
 use crate::error::{OpenError, StorageError};
@@ -29,9 +30,9 @@ use ::redb::{
     AccessGuard, Builder, Database, Durability, Error, ReadOnlyTable, ReadableDatabase as _,
     ReadableTable as _, Table, TableDefinition,
 };
+use errors::{cause, open_error, panic_text};
 use queue::{Job, Queue};
 use room::{Room, Roomy};
-use std::any::Any;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -41,7 +42,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const FILES: Files = Files { engine: "redb", main: "db" };
+pub(super) const FILES: Files = format::REDB;
 const TABLE: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("claimdb");
 /// redb's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
 const DEFAULT_CACHE: usize = 128 << 20;
@@ -114,10 +115,7 @@ impl Redb {
         replace::mend(&folder)?;
         let place = folder.name();
         let damaged = |reason: &str| OpenError::Damaged { place: place.clone(), reason: reason.to_owned() };
-        // Looked at before redb is, which makes a new file where it finds none.
-        if folder.existed() && !folder.has_main()? {
-            return Err(damaged("it held records, and redb's file is gone or empty"));
-        }
+        folder.has_whole_main()?;
         folder.prepare()?;
         let room = Arc::new(Room::new(&folder));
         let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder, &room))) {
@@ -165,35 +163,6 @@ impl Backend for Redb {
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         self.open_engine().map(|engine| Box::new(engine) as _)
     }
-}
-
-fn open_error(place: String, error: Error) -> OpenError {
-    let not_a_database = matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::InvalidData);
-    match error {
-        Error::DatabaseAlreadyOpen => OpenError::Locked { place, holder: String::new() },
-        Error::Corrupted(_) | Error::UpgradeRequired(_) | Error::TableDoesNotExist(_) => {
-            OpenError::Damaged { place, reason: error.to_string() }
-        }
-        _ if not_a_database => OpenError::Damaged { place, reason: error.to_string() },
-        error => {
-            let source = StorageError::new("opening redb in", place.clone(), cause(error));
-            OpenError::Storage { place, source }
-        }
-    }
-}
-
-/// redb names no source of its errors: the system's own are told as such.
-fn cause(error: Error) -> Box<dyn std::error::Error + Send + Sync> {
-    match error {
-        Error::Io(error) => error.into(),
-        error => error.into(),
-    }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("redb panicked: {}", readable(text.unwrap_or("without a message")))
 }
 
 struct RedbEngine {

@@ -27,7 +27,8 @@ mod recovery;
 mod room;
 mod snapshot;
 
-use super::folder::{Files, Folder};
+use super::folder::Folder;
+use super::format::{self, Files};
 use super::readable::{code_in, readable};
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
@@ -48,7 +49,7 @@ use std::sync::Arc;
 
 /// The largest that sled takes. Fixed when a store is created.
 const SEGMENT_SIZE: usize = 16 << 20;
-const FILES: Files = Files { engine: "sled", main: "db" };
+const FILES: Files = format::SLED;
 /// sled's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
 const DEFAULT_CACHE: u64 = 128 << 20;
 
@@ -111,6 +112,9 @@ impl InFolder for Sled {
             return Err(OpenError::NoStore { place: self.place() });
         }
         let folder = Folder::lock(&self.path, FILES)?;
+        replace::mend(&folder)?;
+        // A log that was cut no repair opens, and `tail` is evidence.
+        folder.has_whole_main()?;
         log::put_bad_tail_aside(&folder).map_err(|error| {
             let place = folder.name();
             let source = StorageError::new("putting the file `tail` aside in", place.clone(), error);
@@ -126,11 +130,7 @@ impl Sled {
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
-        // Looked at before sled is: it makes a new log where it finds none, and the next opening would believe it.
-        if folder.existed() && !folder.has_main()? {
-            let reason = "it held records, and sled's log is gone or empty".to_owned();
-            return Err(OpenError::Damaged { place: folder.name(), reason });
-        }
+        folder.has_whole_main()?;
         let failed = |doing| {
             let place = folder.name();
             move |error: io::Error| {

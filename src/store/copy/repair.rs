@@ -208,11 +208,15 @@ impl Aside {
     }
 }
 
-/// A file with a name of its own: earlier ones stay.
+/// A file with a name of its own, and with one free for the files that may be kept beside it: earlier ones stay.
 fn create(folder: &Path) -> Result<(PathBuf, BufWriter<File>), CopyError> {
     let mut number = 1;
     loop {
         let path = folder.join(format!("aside-{number}"));
+        if folder.join(format!("aside-{number}-files")).symlink_metadata().is_ok() {
+            number += 1;
+            continue;
+        }
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             opened => {

@@ -1,0 +1,92 @@
+//! The file `format` in a store's folder: which version and whose the store is.
+
+use crate::error::{OpenError, StorageError};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_PREFIX: &str = "claimdb ";
+/// Whose the stores are that name no engine.
+const FIRST_ENGINE: &str = "sled";
+
+/// What a folder's engine is called, and its one large file. The one is in a folder named for the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Files {
+    pub(super) engine: &'static str,
+    pub(super) main: &'static str,
+}
+
+pub(super) const SLED: Files = Files { engine: "sled", main: "db" };
+pub(super) const REDB: Files = Files { engine: "redb", main: "db" };
+
+/// Whether there is a format file; it must be of a version that this build reads, and of `engine`.
+pub(super) fn read_format(path: &Path, place: &str, engine: &'static str) -> Result<bool, OpenError> {
+    let place = place.to_owned();
+    let text = match fs::read(path.join("format")) {
+        Ok(text) => text,
+        // A store of another engine that has lost the file is not to get a new one beside it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match engine_of_files(path).filter(|found| *found != engine) {
+                Some(found) => Err(OpenError::OtherEngine { place, found: found.to_owned(), asked: engine }),
+                None => Ok(false),
+            };
+        }
+        Err(error) => {
+            let source = StorageError::new("reading the format file in", place.clone(), error);
+            return Err(OpenError::Storage { place, source });
+        }
+    };
+    let text = String::from_utf8_lossy(&text);
+    let (version, made_with) = version_and_engine(&text);
+    let is_name = !made_with.is_empty() && made_with.bytes().all(|b| b.is_ascii_lowercase());
+    match version.parse::<u32>() {
+        Ok(FORMAT_VERSION) if made_with == engine => Ok(true),
+        Ok(FORMAT_VERSION) if is_name => {
+            let found = made_with.chars().take(40).collect();
+            Err(OpenError::OtherEngine { place, found, asked: engine })
+        }
+        Ok(newer) if newer > FORMAT_VERSION => {
+            Err(OpenError::UnknownFormat { place, found: newer.to_string(), newest: FORMAT_VERSION })
+        }
+        _ => {
+            let found: String = text.chars().take(40).collect();
+            let mut reason = format!("its file `format` reads {found:?}");
+            if let Some(engine) = engine_of_files(path) {
+                reason += &format!(
+                    ", and its files are {engine}'s: if all else is sound, a line `{FORMAT_PREFIX}{FORMAT_VERSION} {engine}` \
+                     in its place mends it"
+                );
+            }
+            Err(OpenError::Damaged { place, reason })
+        }
+    }
+}
+
+/// Whose files stand in `path`, whatever `format` says; `None` if nobody's, or more than one engine's.
+fn engine_of_files(path: &Path) -> Option<&'static str> {
+    let is_there = |Files { engine, main }: &Files| {
+        fs::metadata(path.join(engine).join(main)).is_ok_and(|found| found.len() > 0)
+    };
+    match (is_there(&SLED), is_there(&REDB)) {
+        (true, false) => Some(SLED.engine),
+        (false, true) => Some(REDB.engine),
+        _ => None,
+    }
+}
+
+fn version_and_engine(format: &str) -> (&str, &str) {
+    let found = format.trim_end().strip_prefix(FORMAT_PREFIX).unwrap_or_default();
+    found.split_once(' ').unwrap_or((found, FIRST_ENGINE))
+}
+
+/// Whether the store in `path` says that `engine` made it. Where that cannot be read, opening it tells what is wrong.
+#[cfg(all(feature = "sled", feature = "redb"))]
+pub(super) fn is_made_with(path: &Path, engine: &str) -> bool {
+    let format = path.join("format");
+    let text = if format.is_file() { fs::read(format).unwrap_or_default() } else { Vec::new() };
+    match engine_of_files(path) {
+        Some(found) if text.is_empty() => found == engine,
+        _ => version_and_engine(&String::from_utf8_lossy(&text)).1 == engine,
+    }
+}

@@ -1,0 +1,169 @@
+//! Folders that somebody's hand or half a copy has made odd, over each engine: what is left of a store is kept, and said
+//! to be one.
+#![cfg(all(not(loom), feature = "sled"))] // real files
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
+
+#[path = "support/engines.rs"]
+mod engines;
+
+use claimdb::{CopyError, OpenError, Store};
+use engines::Engine;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn open(engine: Engine, folder: &Path) -> Result<Store, OpenError> {
+    Store::builder(engine.at(folder)).lock_wait(Duration::ZERO).sweep_every(Duration::ZERO).open()
+}
+
+/// A closed store with a record in it.
+fn store(engine: Engine) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(engine, folder.path()).unwrap();
+    store.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+    store.close().unwrap();
+    folder
+}
+
+fn has_its_record(engine: Engine, folder: &Path) -> bool {
+    open(engine, folder).unwrap().get("k").unwrap().is_some()
+}
+
+/// What opening, verifying and repairing say of it, none of which may succeed.
+fn refusals(engine: Engine, folder: &Path) -> [OpenError; 3] {
+    let of = |error| match error {
+        CopyError::Open(error) => error,
+        error => panic!("{engine:?}: {error:?}"),
+    };
+    let verified = Store::builder(claimdb::backend::existing(folder)).verify(&mut |_| {});
+    [open(engine, folder).unwrap_err(), of(verified.unwrap_err()), of(Store::repair(folder).unwrap_err())]
+}
+
+fn damages(engine: Engine, folder: &Path) -> [String; 3] {
+    refusals(engine, folder).map(|error| match error {
+        OpenError::Damaged { .. } => error.to_string(),
+        error => panic!("{engine:?}: this is damage, and was told as: {error}"),
+    })
+}
+
+#[test]
+fn what_a_compaction_has_left_is_kept_where_the_engines_files_are_gone() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        let (files, fresh) = (folder.path().join(engine.name()), folder.path().join("fresh"));
+        fs::write(folder.path().join("compacting"), "").unwrap();
+        fs::create_dir(&fresh).unwrap();
+        fs::rename(&files, fresh.join(engine.name())).unwrap();
+        damages(engine, folder.path());
+        let left = fresh.join(engine.name());
+        assert!(
+            left.join("db").is_file(),
+            "{engine:?}: P8 remembered: all that was left of a store was deleted"
+        );
+        fs::rename(&left, &files).unwrap();
+        assert!(has_its_record(engine, folder.path()));
+        assert!(!fresh.exists(), "{engine:?}: what is no longer needed stays");
+    }
+}
+
+#[test]
+fn a_store_without_its_format_file_is_its_engines_and_nobody_elses() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        // As a kill leaves it, without the note of a clean close, which would give it away.
+        for file in ["format", "clean"] {
+            fs::remove_file(folder.path().join(file)).unwrap();
+        }
+        for &other in Engine::ALL.iter().filter(|other| **other != engine) {
+            let error = open(other, folder.path())
+                .expect_err("P8 remembered: a new store was made beside the old one");
+            assert!(matches!(error, OpenError::OtherEngine { .. }), "{engine:?}: {error:?}");
+            assert!(!folder.path().join(other.name()).exists(), "{engine:?}: a refused opening made a store");
+        }
+        let existing = claimdb::backend::existing(folder.path());
+        let verified =
+            Store::builder(existing).verify(&mut |_| {}).expect("there is a store, of this engine");
+        assert!(verified.is_sound(), "{engine:?}: {verified:?}");
+        assert!(has_its_record(engine, folder.path()));
+    }
+}
+
+#[test]
+fn a_damaged_format_file_is_mended_as_the_error_says() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        let format = folder.path().join("format");
+        let good = fs::read_to_string(&format).unwrap();
+        for bad in ["", "\0\0\0\0"] {
+            fs::write(&format, bad).unwrap();
+            for text in damages(engine, folder.path()) {
+                assert!(text.contains(good.trim_end()), "{engine:?}: it does not say what to do: {text}");
+            }
+        }
+        fs::write(&format, good).unwrap();
+        assert!(has_its_record(engine, folder.path()));
+    }
+}
+
+#[test]
+fn a_repair_of_a_file_that_was_cut_moves_nothing_and_says_that_a_backup_is_needed() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        let file = folder.path().join(engine.name()).join("db");
+        let good = fs::read(&file).unwrap();
+        for length in [Some(good.len() / 2), Some(0), None] {
+            match length {
+                Some(length) => fs::write(&file, &good[..length]).unwrap(),
+                None => fs::remove_file(&file).unwrap(),
+            }
+            for text in damages(engine, folder.path()) {
+                assert!(
+                    text.contains("only a backup") && !text.contains("claimdb repair"),
+                    "{engine:?}: {text}"
+                );
+            }
+            let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            assert_eq!(names, engine.closed(), "{engine:?}: a refused repair moved something");
+        }
+        fs::write(&file, &good).unwrap();
+        assert!(has_its_record(engine, folder.path()));
+    }
+}
+
+#[test]
+fn what_is_not_a_file_is_damage_and_nobody_waits_for_it() {
+    for &engine in Engine::ALL {
+        let main = format!("{}/db", engine.name());
+        for name in ["format", "clean", "tail", "reserve", &main] {
+            for pipe in [true, false] {
+                let folder = store(engine);
+                let path = folder.path().join(name);
+                let _ = fs::remove_file(&path);
+                match pipe {
+                    true => rustix::fs::mknodat(
+                        rustix::fs::CWD,
+                        &path,
+                        rustix::fs::FileType::Fifo,
+                        rustix::fs::Mode::RUSR,
+                        0,
+                    )
+                    .unwrap(),
+                    false => fs::create_dir(&path).unwrap(),
+                }
+                let (told, telling) = mpsc::channel();
+                let at = folder.path().to_owned();
+                thread::spawn(move || told.send(damages(engine, &at)));
+                let texts = telling.recv_timeout(Duration::from_secs(60));
+                let texts = texts
+                    .expect("P6 never stuck: something waits for a pipe, or does not take it for damage");
+                let expected = format!("`{name}` in it is not a file");
+                assert!(texts.iter().all(|text| text.contains(&expected)), "{engine:?}: {texts:?}");
+            }
+        }
+    }
+}
