@@ -2,9 +2,12 @@
 //! panic, and a key whose record is damaged is not free (P9).
 #![no_main]
 
+mod framed;
+
 use arbitrary::Arbitrary;
 use claimdb::backend::{Backend, Commit, Engine, Mem};
 use claimdb::{LiveClaims, ManualClock, Omission, Outcome, Record, Request, Store, SyncBy, Writes};
+use framed::framed;
 use libfuzzer_sys::fuzz_target;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -120,16 +123,6 @@ fn apply(engine: &dyn Engine, change: &Change<'_>) {
         }
     }
     put(key, Some(&new));
-}
-
-fn framed(payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("inputs are shorter");
-    let mut checked = vec![1, 0];
-    checked.extend_from_slice(&length.to_le_bytes());
-    let mut checksum = crc32fast::Hasher::new();
-    checksum.update(&checked);
-    checksum.update(payload);
-    [&[0xC1, 0xDB], &checked[..], &checksum.finalize().to_le_bytes(), payload].concat()
 }
 
 /// Every verb once; answers and errors are both right here.

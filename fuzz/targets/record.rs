@@ -3,24 +3,16 @@
 //! A single allocation is limited (`run.sh`): a length that lies must not be believed before its bytes are there.
 #![no_main]
 
+mod framed;
+
 use claimdb::Record;
+use framed::framed;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     look_at(bytes);
     look_at(&framed(bytes));
 });
-
-/// `payload` in a frame that is right, as docs/format.md has it: no fuzzer guesses a checksum.
-fn framed(payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("inputs are shorter");
-    let mut checked = vec![1, 0];
-    checked.extend_from_slice(&length.to_le_bytes());
-    let mut checksum = crc32fast::Hasher::new();
-    checksum.update(&checked);
-    checksum.update(payload);
-    [&[0xC1, 0xDB], &checked[..], &checksum.finalize().to_le_bytes(), payload].concat()
-}
 
 fn look_at(bytes: &[u8]) {
     let Ok(record) = Record::decode(bytes) else { return };
