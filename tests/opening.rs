@@ -369,3 +369,20 @@ fn what_was_removed_stays_removed_while_the_log_is_written_over() {
         }
     }
 }
+
+#[test]
+fn a_configuration_of_sleds_that_is_none_is_told_in_words_and_loses_nothing() {
+    for bytes in [&b"not a configuration"[..], &[0xFF; 64]] {
+        let folder = fresh();
+        let conf = folder.path().join("sled/conf");
+        let sound = fs::read(&conf).unwrap();
+        fs::write(&conf, bytes).unwrap();
+        let text = open(folder.path()).expect_err("it is not what sled wrote").to_string();
+        let place = folder.path().canonicalize().unwrap().display().to_string();
+        assert!(text.contains(&place), "it does not say where: {text}");
+        let words = ["backtrace", "Some(", "None", "Corruption", "IO error"];
+        assert!(!words.iter().any(|word| text.contains(word)), "an engine's own words: {text}");
+        fs::write(&conf, sound).unwrap();
+        has_all(folder.path());
+    }
+}
