@@ -2,8 +2,10 @@
 //!
 //! Each message says what was tried, on what, what went wrong and what to do.
 
+mod count;
 mod storage;
 
+pub(crate) use count::{bytes, counted};
 pub use storage::StorageError;
 
 use crate::key::{Key, KeyError, KeyLabel};
@@ -16,7 +18,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Damage {
     /// Too short to be a record, or it does not begin like one.
-    #[error("its {length} bytes are not framed as a record")]
+    #[error("it has {} and is not framed as a record", bytes(length))]
     NotFramed {
         /// How many bytes there are.
         length: usize,
@@ -32,7 +34,7 @@ pub enum Damage {
         newest: u8,
     },
     /// It says one length and has another.
-    #[error("it should have {expected} bytes after its header and has {found}")]
+    #[error("it should have {} after its header and has {found}", bytes(expected))]
     WrongLength {
         /// What the header says.
         expected: u64,
@@ -54,7 +56,7 @@ pub enum Damage {
         reason: String,
     },
     /// It stands under a key that this build does not write.
-    #[error("its key of {length} bytes is none that this build knows")]
+    #[error("its key of {} is none that this build knows", bytes(length))]
     UnknownKey {
         /// How many bytes the key has.
         length: usize,
@@ -126,7 +128,8 @@ pub enum Fault {
     DiskFull(#[source] StorageError),
     /// The key's scope has as many live claims as it may.
     #[error(
-        "its scope has {limit} live claims, which is its bound; wait until some have settled, or raise it"
+        "its scope has {}, which is its bound; wait until some have settled, or raise it",
+        counted(limit, "live claim", "live claims")
     )]
     ScopeFull {
         /// The bound.
@@ -224,7 +227,10 @@ pub enum AdminError {
         fault: Fault,
     },
     /// The scope has live claims.
-    #[error("{doing}: it has {live} live claims; wait until they have settled, or fence them")]
+    #[error(
+        "{doing}: it has {}; wait until they have settled, or fence them",
+        counted(live, "live claim", "live claims")
+    )]
     ScopeInUse {
         /// What was tried.
         doing: &'static str,

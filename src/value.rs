@@ -9,6 +9,7 @@
 //! as the list's length says, up to 2^64. And a type that contains itself is decoded as deep as the bytes say, on the
 //! stack.
 
+use crate::error::counted;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -46,7 +47,8 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
     if used == bytes.len() {
         Ok(value)
     } else {
-        Err(fail(format!("{} bytes were left over", bytes.len() - used)))
+        let left = counted(bytes.len() - used, "byte was", "bytes were");
+        Err(fail(format!("{left} left over")))
     }
 }
 
@@ -97,8 +99,9 @@ pub struct EncodeError {
 /// Stored bytes are not a value of the type asked for.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "the stored value of {length} bytes is no {type_name}: {reason}. It was stored as another type, or by \
-     another version of that type; get the bytes with {raw}, nothing was run"
+    "the stored value of {} is no {type_name}: {reason}. It was stored as another type, or by \
+     another version of that type; get the bytes with {raw}, nothing was run",
+    counted(length, "byte", "bytes")
 )]
 pub struct DecodeError {
     type_name: &'static str,

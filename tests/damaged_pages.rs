@@ -3,141 +3,15 @@
 #![cfg(all(not(loom), feature = "sled"))] // real files
 #![allow(clippy::unwrap_used)] // tests play the caller
 
-#[path = "support/engines.rs"]
-mod engines;
+#[path = "support/pages.rs"]
+mod pages;
 
-use claimdb::{CopyError, Durability, Flaw, OpenError, Store, Verified};
-use engines::Engine;
+use claimdb::{CopyError, Flaw, Key, OpenError, Store};
+use pages::engines::Engine;
+use pages::{Place, RECORDS, VALUES, cannot_read, hush_redb, payload, record, record_key, value, value_key};
 use std::collections::BTreeSet;
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-
-const RECORDS: usize = 500;
-const VALUES: usize = 300;
-
-/// A closed store, whose engine knows where all of it is.
-struct Place {
-    engine: Engine,
-    folder: PathBuf,
-    _above: TempDir,
-}
-
-/// What is stored for one key, and found again in the engine's file.
-fn payload(engine: Engine, name: &str) -> String {
-    let length = match engine {
-        // So that there are several segments: the last is looked at by each opening.
-        Engine::Sled => 16_000,
-        #[cfg(feature = "redb")]
-        Engine::Redb => 300,
-    };
-    format!("<{name}>").repeat(length / (name.len() + 2))
-}
-
-fn record(n: usize) -> String {
-    format!("k-{n:05}")
-}
-
-fn value(n: usize) -> String {
-    format!("v-{n:05}")
-}
-
-fn record_key(n: usize) -> Vec<u8> {
-    [b"\x01\0", record(n).as_bytes()].concat()
-}
-
-fn value_key(n: usize) -> Vec<u8> {
-    [b"\x03\x06values", value(n).as_bytes()].concat()
-}
-
-fn cannot_read(engine: &dyn claimdb::backend::Engine, key: &[u8]) -> bool {
-    !matches!(catch_unwind(AssertUnwindSafe(|| engine.read(key))), Ok(Ok(Some(_))))
-}
-
-impl Place {
-    fn new(engine: Engine) -> Self {
-        let above = tempfile::tempdir().unwrap();
-        let folder = above.path().join("store");
-        let place = Self { engine, folder, _above: above };
-        let relaxed = || Store::builder(engine.at(&place.folder)).durability(Durability::Relaxed);
-        let store = relaxed().open().unwrap();
-        for n in 0..RECORDS {
-            let claim = store.claim(record(n)).unwrap().granted().unwrap();
-            claim.complete(&payload(engine, &record(n))).unwrap();
-        }
-        for n in 0..VALUES {
-            store.kv("values").put(value(n), payload(engine, &value(n))).unwrap();
-        }
-        store.close().unwrap();
-        // sled notes at an opening where its pages are.
-        relaxed().open().unwrap().close().unwrap();
-        place
-    }
-
-    /// Damages the page that holds `key`.
-    fn damage(&self, key: &[u8]) {
-        let file = self.folder.join(self.engine.name()).join("db");
-        let name = std::str::from_utf8(&key[key.len() - record(0).len()..]).unwrap();
-        let sound = fs::read(&file).unwrap();
-        for at in all_of(&sound, payload(self.engine, name).as_bytes()) {
-            let mut bytes = sound.clone();
-            match self.engine {
-                Engine::Sled => bytes[at + 5] ^= 1,
-                // What type of page it is.
-                #[cfg(feature = "redb")]
-                Engine::Redb => bytes[at / 4096 * 4096] = 0xff,
-            }
-            // The same bytes stand in pages that are used no more, and in what is left over of them.
-            let copy = tempfile::tempdir().unwrap();
-            let copied = copy.path().join(self.engine.name());
-            fs::create_dir(&copied).unwrap();
-            for entry in fs::read_dir(file.parent().unwrap()).unwrap() {
-                let entry = entry.unwrap();
-                if entry.path().is_file() {
-                    fs::copy(entry.path(), copied.join(entry.file_name())).unwrap();
-                }
-            }
-            fs::copy(self.folder.join("format"), copy.path().join("format")).unwrap();
-            fs::copy(self.folder.join("clean"), copy.path().join("clean")).unwrap();
-            fs::write(copied.join("db"), &bytes).unwrap();
-            let hit = match self.engine.existing(copy.path()).open() {
-                Ok(engine) => cannot_read(&*engine, key) && !cannot_read(&*engine, &record_key(0)),
-                Err(_) => false,
-            };
-            if hit {
-                fs::write(&file, &bytes).unwrap();
-                return;
-            }
-        }
-        panic!("no page of {name} was found");
-    }
-
-    /// The keys of records and values that the engine cannot read.
-    fn unreadable(&self) -> BTreeSet<Vec<u8>> {
-        let engine = self.engine.existing(&self.folder).open().unwrap();
-        let all = (0..RECORDS).map(record_key).chain((0..VALUES).map(value_key));
-        all.filter(|key| cannot_read(&*engine, key)).collect()
-    }
-
-    fn verify(&self) -> (Verified, Vec<Flaw>) {
-        let mut flaws = Vec::new();
-        let store = Store::builder(self.engine.existing(&self.folder));
-        (store.verify(&mut |flaw| flaws.push(flaw.clone())).unwrap(), flaws)
-    }
-}
-
-/// Where `what` begins in `bytes`.
-fn all_of(bytes: &[u8], what: &[u8]) -> Vec<usize> {
-    let first = |from: usize| bytes[from..].windows(what.len()).position(|found| found == what);
-    let mut found = Vec::new();
-    let mut from = 0;
-    while let Some(at) = first(from) {
-        found.push(from + at);
-        from += at + what.len();
-    }
-    found
-}
+use std::path::Path;
 
 /// The lines of the file that things were put aside in: what, two fields, and a reason.
 fn aside(path: &Path) -> Vec<(String, Vec<u8>, Vec<u8>, String)> {
@@ -156,16 +30,6 @@ fn aside(path: &Path) -> Vec<(String, Vec<u8>, Vec<u8>, String)> {
     lines.map(line).collect()
 }
 
-/// redb panics for each try to read a damaged page, which is caught and needs no telling.
-fn hush_redb() {
-    let tell = take_hook();
-    set_hook(Box::new(move |panic| {
-        if !panic.location().is_some_and(|at| at.file().contains("/redb-4.")) {
-            tell(panic);
-        }
-    }));
-}
-
 #[test]
 fn what_the_engine_cannot_read_is_told_and_the_rest_is_kept() {
     hush_redb();
@@ -180,9 +44,7 @@ fn repaired_around_pages(engine: Engine) {
     }
     let unreadable = place.unreadable();
     assert!(damaged.iter().all(|key| unreadable.contains(key)));
-    let (verified, flaws) = place.verify();
-    assert!(!verified.is_sound(), "{engine:?}: P9 fail closed: damaged pages were told as sound");
-    assert!(flaws.iter().any(|flaw| matches!(flaw, Flaw::NotRead { .. })), "{engine:?}: {flaws:?}");
+    told_by_verifying(&place, &unreadable, RECORDS as u64);
 
     let repaired = Store::repair(&place.folder).unwrap();
     assert!(repaired.unread >= 4, "{engine:?}: stretches that cannot be read were not told: {repaired:?}");
@@ -237,6 +99,55 @@ fn repaired_around_pages(engine: Engine) {
     let again = Store::repair(&place.folder).unwrap();
     assert_eq!((again.unread, again.aside, again.kept_in), (0, 0, None), "{engine:?}");
     assert!(kept.join("db").is_file(), "{engine:?}");
+}
+
+/// Verifying walks around what cannot be read, names the records that are hit, and counts all else.
+fn told_by_verifying(place: &Place, unreadable: &BTreeSet<Vec<u8>>, entries: u64) {
+    let engine = place.engine;
+    let (verified, flaws) = place.verify();
+    assert!(!verified.is_sound(), "{engine:?}: P9 fail closed: damaged pages were told as sound");
+    let mut named = Vec::new();
+    for flaw in &flaws {
+        let Flaw::NotRead { keys, to_end: false, .. } = flaw else { panic!("{engine:?}: {flaw}") };
+        named.extend(keys.iter().map(ToString::to_string));
+    }
+    assert!(flaws.len() >= 4, "{engine:?}: each stretch is a flaw: {flaws:?}");
+    let label = |n| Key::new(record(n)).unwrap().label().to_string();
+    let hit: Vec<_> = (0..RECORDS).filter(|n| unreadable.contains(&record_key(*n))).map(label).collect();
+    assert_eq!(named, hit, "{engine:?}: the keys that are hit were not named");
+    let values = (unreadable.len() - hit.len()) as u64;
+    assert_eq!(
+        (verified.records, verified.values, verified.entries, verified.stale_entries),
+        (RECORDS as u64 - hit.len() as u64, VALUES as u64 - values, entries, 0),
+        "{engine:?}: what can be read was not looked at"
+    );
+}
+
+#[test]
+fn a_damaged_page_of_the_index_makes_no_record_look_as_if_it_were_not_indexed() {
+    hush_redb();
+    for &engine in Engine::ALL {
+        let place = Place::new(engine);
+        let entries = place.entries();
+        for n in [60, 350] {
+            let entry = entries.iter().find(|entry| entry[17..] == record_key(n)).unwrap();
+            // sled leaves out what the keys of a page have in common.
+            place.damage_at(entry, &entry[13..]);
+        }
+        let opened = engine.existing(&place.folder).open().unwrap();
+        let sound = entries.iter().filter(|entry| !cannot_read(&*opened, entry)).count();
+        drop(opened);
+        assert!((200..=498).contains(&sound), "{engine:?}: {sound} entries can be read");
+        let (verified, flaws) = place.verify();
+        let unread =
+            |flaw: &Flaw| matches!(flaw, Flaw::NotRead { keys, to_end: false, .. } if keys.is_empty());
+        assert!(flaws.len() == 2 && flaws.iter().all(unread), "{engine:?}: {flaws:?}");
+        assert_eq!(
+            (verified.records, verified.values, verified.entries, verified.stale_entries),
+            (RECORDS as u64, VALUES as u64, sound as u64, 0),
+            "{engine:?}: what can be read was not looked at"
+        );
+    }
 }
 
 #[test]

@@ -2,12 +2,13 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // tests play the caller
 
-#[path = "support/engines.rs"]
-mod engines;
+#[path = "support/pages.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod pages;
 
 use claimdb::backend::{Backend as _, Commit, Swap, existing};
 use claimdb::{Request, Store};
-use engines::Engine;
+use pages::engines::Engine;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -122,7 +123,11 @@ fn compact_gives_its_counts() {
         let place = Place::new(engine);
         let ended = claimdb("compact", &[&place.store()]);
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
-        assert!(ended.out.starts_with("compacted: 2 records and 1 values; 1 forgotten"), "{}", ended.out);
+        assert!(
+            ended.out.starts_with("compacted: 2 records and 1 value; 1 forgotten record left out"),
+            "{}",
+            ended.out
+        );
         let counts = claimdb("compact", &[&"--json", &place.store()]).json();
         assert_eq!(counts.as_object().unwrap().len(), 6, "{counts}");
         let count = |name: &str| counts[name].as_u64().unwrap_or_else(|| panic!("no {name} in {counts}"));
@@ -142,7 +147,11 @@ fn migrate_copies_into_a_new_folder_and_says_when_there_is_something() {
     let [.., (_, args)] = over(&folder, &copy);
     let ended = claimdb("migrate", &args);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
-    assert!(ended.out.starts_with("copied: 2 records and 1 values; 1 forgotten"), "{}", ended.out);
+    assert!(
+        ended.out.starts_with("copied: 2 records and 1 value; 1 forgotten record left out"),
+        "{}",
+        ended.out
+    );
     is_whole(&copy);
     is_whole(&folder);
     let again = claimdb("migrate", &args);
@@ -177,7 +186,13 @@ fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
         let place = Place::new(engine);
         let sound = claimdb("verify", &[&place.store()]);
         assert_eq!((sound.code, sound.err.as_str()), (Some(0), ""), "{}", sound.out);
-        assert!(sound.out.starts_with("sound: 3 records, 1 values, "), "{}", sound.out);
+        assert!(
+            sound.out.starts_with(
+                "sound: 3 records, 1 value, 3 index entries of which 0 stand for nothing, 0 flaws"
+            ),
+            "{}",
+            sound.out
+        );
         assert_eq!(claimdb("verify", &[&"--json", &place.store()]).json()["sound"], true);
 
         damage(&place);
@@ -194,7 +209,7 @@ fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
         let [first, _, counts] = &lines.collect::<Vec<Value>>()[..] else { panic!("{}", damaged.out) };
         assert_eq!((&first["flaw"], &first["part"]), (&"unreadable".into(), &"record".into()), "{first}");
         assert!(first["key"].as_str().unwrap().starts_with("key#") && first["message"].is_string());
-        assert_eq!((first.as_object().unwrap().len(), counts.as_object().unwrap().len()), (4, 6));
+        assert_eq!((first.as_object().unwrap().len(), counts.as_object().unwrap().len()), (5, 6));
         assert_eq!((&counts["flaws"], &counts["sound"]), (&2.into(), &false.into()), "{counts}");
 
         // A compaction keeps what it cannot read, and says so.
@@ -202,6 +217,36 @@ fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
         assert_eq!(compacted.code, Some(0));
         assert!(compacted.err.contains("2 stored items cannot be read"), "{}", compacted.err);
         assert_eq!(claimdb("verify", &[&place.store()]).code, Some(4), "damage was lost from sight");
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_read_are_told_with_the_keys_on_them_and_in_the_right_number() {
+    for &engine in Engine::ALL {
+        let place = pages::Place::new(engine);
+        place.damage(&pages::record_key(60));
+        let verified = claimdb("verify", &[&"--json", &place.folder]);
+        assert_eq!((verified.code, verified.err.lines().count()), (Some(4), 1), "{}", verified.err);
+        assert!(verified.err.contains("it has 1 flaw; "), "{}", verified.err);
+        let lines = verified.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let [flaw, counts] = &lines.collect::<Vec<Value>>()[..] else { panic!("{}", verified.out) };
+        assert_eq!((&flaw["flaw"], &flaw["part"]), (&"not_read".into(), &Value::Null), "{flaw}");
+        let keys = flaw["keys"].as_array().unwrap();
+        assert!(!keys.is_empty() && keys.iter().all(|key| key.as_str().unwrap().starts_with("key#")));
+        let found = counts["records"].as_u64().unwrap();
+        assert_eq!(found + keys.len() as u64, pages::RECORDS as u64, "{engine:?}: {counts}");
+
+        let text = claimdb("verify", &[&place.folder]);
+        assert!(text.out.starts_with("engine: a stretch could not be read, in which"), "{}", text.out);
+        assert!(text.out.ends_with(" stand for nothing, 1 flaw\n"), "{}", text.out);
+        let repaired = claimdb("repair", &[&"--yes", &place.folder]);
+        assert_eq!(repaired.code, Some(0), "{}", repaired.err);
+        assert!(repaired.out.ends_with(" put aside; 1 stretch could not be read\n"), "{}", repaired.out);
+        assert!(
+            repaired.err.starts_with("1 stretch of the store could not be read at all: "),
+            "{}",
+            repaired.err
+        );
     }
 }
 

@@ -13,7 +13,7 @@
 use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
-use crate::error::{InvalidSetting, OpenError, StorageError};
+use crate::error::{self, InvalidSetting, OpenError, StorageError};
 use crate::sync::Mutex;
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -116,8 +116,9 @@ impl Folder {
         let length = self.main_length()?;
         match self.clean_close() {
             Some(closed_with) if length < closed_with => damaged(format!(
-                "its file `{engine}/{main}` has {length} bytes and was closed with {closed_with}; something cut it \
-                 since, and only a backup has what is gone"
+                "its file `{engine}/{main}` has {} and was closed with {closed_with}; something cut it since, and \
+                 only a backup has what is gone",
+                error::bytes(length)
             )),
             _ if self.existed && length == 0 => damaged(format!(
                 "it held records, and its file `{engine}/{main}` is gone or empty; only a backup has them"

@@ -7,7 +7,7 @@ mod frame;
 mod v1;
 
 use crate::clock::WallTime;
-use crate::error::Damage;
+use crate::error::{Damage, bytes};
 use crate::fingerprint::Fingerprint;
 use crate::token::Token;
 use std::fmt;
@@ -145,7 +145,7 @@ pub(crate) struct Hidden<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Debug for Hidden<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
+        f.write_str(&bytes(self.0.len()))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Record, State, Terms};
 use crate::clock::WallTime;
-use crate::error::Damage;
+use crate::error::{Damage, counted};
 use crate::fingerprint::Fingerprint;
 use crate::token::Token;
 use crate::value::MAX_VALUE_LIMIT;
@@ -232,7 +232,9 @@ fn decode<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Damage> {
         .map_err(|error| Damage::Content { reason: error.to_string() })?;
     // bincode accepts trailing bytes; a record has none.
     if used != payload.len() {
-        return Err(Damage::Content { reason: format!("{} bytes follow it", payload.len() - used) });
+        return Err(Damage::Content {
+            reason: format!("{} it", counted(payload.len() - used, "byte follows", "bytes follow")),
+        });
     }
     Ok(wire)
 }

@@ -1,6 +1,6 @@
 //! Why a plain value could not be read or written.
 
-use crate::error::{Damage, Fault};
+use crate::error::{Damage, Fault, counted};
 use crate::key::{Key, KeyError, KeyLabel};
 use crate::value::{DecodeError, EncodeError};
 use std::fmt;
@@ -64,8 +64,9 @@ pub enum KvError {
     /// More is to be written at once than [`MAX_WRITES`](crate::MAX_WRITES) or
     /// [`MAX_WRITES_BYTES`](crate::MAX_WRITES_BYTES); nothing was changed.
     #[error(
-        "writing {writes} values at once, of {bytes} bytes with their keys: {most} values and {most_bytes} bytes are \
-         the most; write less at once",
+        "writing {} at once, of {bytes} bytes with their keys: {most} values and {most_bytes} bytes are the most; write \
+         less at once",
+        counted(writes, "value", "values"),
         most = super::writes::MAX_WRITES,
         most_bytes = super::writes::MAX_WRITES_BYTES
     )]

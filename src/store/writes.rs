@@ -7,6 +7,7 @@ use super::settle::Act;
 use super::settle_error::{RetryCause, SettleError};
 use super::{Inner, Store};
 use crate::backend::Write;
+use crate::error::counted;
 use crate::key::{Key, KeyError};
 use crate::record::{self, Kept};
 use crate::value::{self, EncodeError, MAX_VALUE_LIMIT};
@@ -149,7 +150,7 @@ impl FromIterator<Write> for Effects {
 
 impl fmt::Debug for Effects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} writes", self.len())
+        f.write_str(&counted(self.len(), "write", "writes"))
     }
 }
 
@@ -206,7 +207,7 @@ impl Inner {
         let writes = writes.encode(self.settings.value_limit)?;
         self.write_values(caller, &writes).await.map_err(|fault| KvError::Failed {
             doing: "writing",
-            on: format!("{} values", writes.len()),
+            on: counted(writes.len(), "value", "values"),
             fault,
         })
     }

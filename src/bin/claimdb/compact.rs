@@ -39,7 +39,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let copied = Store::compact(&args.store).map_err(|error| Failure::copying(&error))?;
     let after = counts::size(&args.store);
     counts::warn_of_unreadable(&copied, &args.store);
-    let text = || format!("{}; {before} bytes before, {after} after", counts::text("compacted", &copied));
+    let text = || {
+        let before = counts::counted(before, "byte", "bytes");
+        format!("{}; {before} before, {after} after", counts::text("compacted", &copied))
+    };
     let json = || {
         let mut json = counts::json(&copied);
         json["bytes_before"] = json!(before);

@@ -9,8 +9,19 @@ use std::io::{self, Write};
 use std::path::Path;
 
 pub(crate) fn text(done: &str, copied: &Copied) -> String {
-    let Copied { records, values, forgotten, .. } = copied;
-    format!("{done}: {records} records and {values} values; {forgotten} forgotten records left out")
+    format!(
+        "{done}: {} and {}; {} left out",
+        counted(copied.records, "record", "records"),
+        counted(copied.values, "value", "values"),
+        counted(copied.forgotten, "forgotten record", "forgotten records")
+    )
+}
+
+/// A whole number with the noun for it, as in "1 record" and "2 records".
+pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
+    let count = count.to_string();
+    let noun = if count == "1" { one } else { many };
+    format!("{count} {noun}")
 }
 
 pub(crate) fn json(copied: &Copied) -> Value {
@@ -47,8 +58,12 @@ pub(crate) fn warn_of_unreadable(copied: &Copied, store: &Path) {
         // With standard error gone there is nobody left to tell.
         let _ = writeln!(
             io::stderr(),
-            "warning: {} stored items cannot be read, and were copied as they are; claimdb verify {} tells which",
-            copied.unreadable,
+            "warning: {}; claimdb verify {} tells which",
+            counted(
+                copied.unreadable,
+                "stored item cannot be read, and was copied as it is",
+                "stored items cannot be read, and were copied as they are"
+            ),
             store.display()
         );
     }

@@ -1,11 +1,11 @@
 //! `claimdb repair`: what cannot be read put aside, the rest written anew.
 
-use crate::counts::{self, tell};
+use crate::counts::{self, counted, tell};
+use crate::engine;
 use crate::failure::Failure;
 use claimdb::Store;
 use serde_json::json;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::panic;
 use std::path::PathBuf;
 
 /// Put aside what cannot be read, and write the rest anew
@@ -57,24 +57,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "repairing the store {store}: not agreed to; nothing was changed"
         )));
     }
-    hush_engines();
+    engine::hush();
     let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
     let aside_in = repaired.aside_in.as_ref().map(|path| path.display().to_string());
     let kept_in = repaired.kept_in.as_ref().map(|path| path.display().to_string());
     let mut advice = String::new();
     if let (Some(path), Some(kept)) = (&aside_in, &kept_in) {
         advice += &format!(
-            "{} stretches of the store could not be read at all: {path} tells between which keys, and which records the \
-             retention index knows of there; others may have been among them. Their keys are free, and their work can run \
-             again: put a backup in the store's place, if there is one. The files as they were are kept in {kept}\n",
-            repaired.unread
+            "{} could not be read at all: {path} tells between which keys, and which records the retention index knows of \
+             there; others may have been among them. Their keys are free, and their work can run again: put a backup in the \
+             store's place, if there is one. The files as they were are kept in {kept}\n",
+            counted(repaired.unread, "stretch of the store", "stretches of the store")
         );
     }
     if let Some(path) = aside_in.as_ref().filter(|_| repaired.aside > 0) {
         advice += &format!(
-            "{} items were put aside in {path}; keys of records among them are free, and their work can run again: \
-             find out what they were before it does\n",
-            repaired.aside
+            "{} put aside in {path}; keys of records in there are free, and their work can run again: find out what they \
+             were before it does\n",
+            counted(repaired.aside, "item was", "items were")
         );
     }
     let tail_in = repaired.tail_in.as_ref().map(|path| path.display().to_string());
@@ -94,8 +94,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let _ = io::stderr().write_all(advice.as_bytes());
     let copied = &repaired.copied;
     let text = || {
-        let (done, unread) = (counts::text("repaired", copied), repaired.unread);
-        format!("{done}; {} put aside; {unread} stretches could not be read", repaired.aside)
+        let unread = counted(repaired.unread, "stretch", "stretches");
+        let done = counts::text("repaired", copied);
+        format!("{done}; {} put aside; {unread} could not be read", repaired.aside)
     };
     let json = || {
         json!({
@@ -111,17 +112,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         })
     };
     tell(args.json, text, json)
-}
-
-/// An engine's panic over a page that it cannot read is caught, once for each try, and is no news. All others are told.
-fn hush_engines() {
-    let tell = panic::take_hook();
-    panic::set_hook(Box::new(move |panic| {
-        let of_engine = |file: &str| file.contains("/sled-0.") || file.contains("/redb-4.");
-        if !panic.location().is_some_and(|at| of_engine(at.file())) {
-            tell(panic);
-        }
-    }));
 }
 
 /// Asks a person, if there is one.

@@ -1,6 +1,7 @@
 //! `claimdb verify`: everything that is stored, looked at.
 
-use crate::counts::write_line;
+use crate::counts::{counted, write_line};
+use crate::engine;
 use crate::failure::Failure;
 use claimdb::{Flaw, Store, backend};
 use serde_json::json;
@@ -9,7 +10,8 @@ use std::path::PathBuf;
 /// Look at everything that is stored, and tell what is wrong with it
 ///
 /// Reads every record, plain value and index entry, and tells each flaw in a line with a hash that stands for its
-/// key. Nothing is written to the store but what opening it always does. No process may have it open. Exit code 0
+/// key. Pages that the engine itself cannot read are walked around: each stretch of them is one flaw, with the hashes of
+/// the keys that the retention index knows of there. Nothing is written to the store but what opening it always does. No process may have it open. Exit code 0
 /// says that it is sound, 4 that it is damaged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -20,7 +22,9 @@ pub(crate) struct Args {
 
     /// Give flaws and counts as JSON, each in one line
     ///
-    /// First a line for each flaw: {"flaw":"unreadable","part":"record","key":"key#0123456789ab","message":"..."}.
+    /// First a line for each flaw:
+    /// {"flaw":"unreadable","part":"record","key":"key#0123456789ab","keys":null,"message":"..."}; a stretch that the
+    /// engine could not read has "keys":["key#0123456789ab"] and part and key null.
     /// The last line has the counts: {"records":5,"values":3,"entries":5,"stale_entries":0,"flaws":0,"sound":true}
     #[arg(long)]
     json: bool,
@@ -35,6 +39,7 @@ Examples:
     claimdb verify --json backup-monday > verified.jsonl || echo damaged";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    engine::hush();
     let mut written = Ok(());
     let verified = Store::builder(backend::existing(&args.store)).verify(&mut |flaw| {
         if written.is_ok() {
@@ -57,9 +62,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .to_string()
     } else {
         format!(
-            "{}: {records} records, {values} values, {entries} index entries of which {stale_entries} stand for nothing, \
-             {flaws} flaws",
-            if verified.is_sound() { "sound" } else { "damaged" }
+            "{}: {}, {}, {} of which {} for nothing, {}",
+            if verified.is_sound() { "sound" } else { "damaged" },
+            counted(records, "record", "records"),
+            counted(values, "value", "values"),
+            counted(entries, "index entry", "index entries"),
+            counted(stale_entries, "stands", "stand"),
+            counted(flaws, "flaw", "flaws")
         )
     })?;
     if verified.is_sound() {
@@ -67,8 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let store = args.store.display();
     Err(Failure::Damaged(format!(
-        "verifying the store {store}: it has {flaws} flaws; put a backup in its place, or copy the folder away and mend \
-         it with: claimdb repair {store}"
+        "verifying the store {store}: it has {}; put a backup in its place, or copy the folder away and mend it with: \
+         claimdb repair {store}",
+        counted(flaws, "flaw", "flaws")
     )))
 }
 
@@ -81,5 +91,9 @@ fn json_of(flaw: &Flaw) -> String {
         Flaw::NotRead { .. } => ("not_read", None, None),
         _ => ("other", None, None),
     };
-    json!({ "flaw": name, "part": part, "key": key, "message": flaw.to_string() }).to_string()
+    let keys = match flaw {
+        Flaw::NotRead { keys, .. } => Some(keys.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        _ => None,
+    };
+    json!({ "flaw": name, "part": part, "key": key, "keys": keys, "message": flaw.to_string() }).to_string()
 }

@@ -7,24 +7,31 @@
 //!
 //! A stretch that can be read between two that cannot is missed if none of these lies in it. So what is told as lost is
 //! a range that may hold more than what is damaged, and whoever writes the store anew keeps the old files.
+//!
+//! Held in memory are a page of pairs and, once something cannot be read, [`KNOWN`] keys and those of one gap. The index
+//! is read whenever keys behind those are asked for, so at most once for each [`KNOWN`] that it knows, and once more.
 
-use super::{CopyError, Pair, read_page};
+use super::{CopyError, PAGE, Pair, read_page};
 use crate::backend::Engine;
 use crate::error::StorageError;
 use crate::key::IndexEntry;
 use std::collections::BTreeSet;
-use std::iter::once;
-use std::ops::Bound::Excluded;
+use std::ops::Bound::{Excluded, Included};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Where a page begins is told no closer than by keys that are longer than their neighbours by so many bytes.
 const CLOSER: usize = 16;
+/// So many keys that the retention index knows of are held at a time.
+const KNOWN: usize = 16_384;
 
 /// What pairs are shown to.
 type Visit<'a> = dyn FnMut(Vec<Pair>) -> Result<(), CopyError> + 'a;
 /// Tells from where on there is something to read again, if it cannot be read behind a key; `None` for nowhere.
 type Around<'a> = dyn FnMut(&[u8], StorageError) -> Result<Option<Vec<u8>>, CopyError> + 'a;
+/// Gives keys of records that lie behind one key and up to another, in order, the first of them at least; none if there
+/// are none.
+type Between<'a> = dyn FnMut(&[u8], &[u8]) -> Vec<Vec<u8>> + 'a;
 
 /// A stretch that the engine could not read.
 pub(super) struct Gap {
@@ -38,17 +45,35 @@ pub(super) struct Gap {
     pub(super) reason: StorageError,
 }
 
+impl Gap {
+    /// Whether `key` lies in it.
+    pub(super) fn holds(&self, key: &[u8]) -> bool {
+        self.after.as_slice() < key && self.ends_behind(key)
+    }
+
+    /// Whether a longer key that begins with `prefix` can lie in it.
+    pub(super) fn may_hold(&self, prefix: &[u8]) -> bool {
+        (self.after.as_slice() < prefix || self.after.starts_with(prefix)) && self.ends_behind(prefix)
+    }
+
+    fn ends_behind(&self, key: &[u8]) -> bool {
+        self.until.as_deref().is_none_or(|until| key < until)
+    }
+}
+
 /// Shows `visit` all pairs that can be read, a page at a time, and `lost` what lies between them.
+///
+/// # Errors
+/// What `visit` and `lost` say, and what the engine said first, if it refuses everything from then on.
 pub(super) fn walk_around(
     engine: &dyn Engine,
     visit: &mut Visit<'_>,
-    lost: &mut dyn FnMut(&Gap) -> Result<(), CopyError>,
+    lost: &mut dyn FnMut(Gap) -> Result<(), CopyError>,
 ) -> Result<(), CopyError> {
-    let mut known = None;
+    let mut known = Known { engine, keys: BTreeSet::new(), are_last: false };
     walk_from(engine, None, visit, &mut |after, reason| {
-        let known = known.get_or_insert_with(|| records_in_index(engine));
-        let (until, records) = behind(engine, after, known);
-        lost(&Gap { after: after.to_vec(), until: until.clone(), records, reason })?;
+        let (until, records) = behind(engine, after, &mut |after, upto| known.between(after, upto));
+        lost(Gap { after: after.to_vec(), until: until.clone(), records, reason })?;
         Ok(until)
     })
 }
@@ -60,7 +85,7 @@ fn walk_from(
     visit: &mut Visit<'_>,
     around: &mut Around<'_>,
 ) -> Result<(), CopyError> {
-    let mut after = after;
+    let (mut after, mut said_first) = (after, None);
     loop {
         let (pairs, rest) = read_page(engine, after.as_deref());
         let goes_on = !pairs.is_empty();
@@ -68,12 +93,15 @@ fn walk_from(
         visit(pairs)?;
         match rest {
             Ok(true) => return Ok(()),
-            Ok(false) => {}
+            Ok(false) => said_first = None,
             // Tried once more from there: it fails at once, if it still does.
-            Err(_) if goes_on => {}
+            Err(reason) if goes_on => said_first = Some(reason),
             Err(reason) => {
+                let reason = said_first.take().unwrap_or(reason);
                 // An engine that refuses everything since an error has no page that can be read: no gap, but no store.
-                engine.sync()?;
+                if engine.sync().is_err() {
+                    return Err(reason.into());
+                }
                 let Some(until) = around(after.as_deref().unwrap_or_default(), reason)? else {
                     return Ok(());
                 };
@@ -86,38 +114,77 @@ fn walk_from(
     }
 }
 
-/// The keys of all records that the retention index has entries for, as far as it can be read.
-fn records_in_index(engine: &dyn Engine) -> BTreeSet<Vec<u8>> {
-    let mut keys = BTreeSet::new();
-    let mut add = |pairs: Vec<Pair>| {
-        keys.extend(
-            pairs.iter().filter_map(|(key, _)| Some(IndexEntry::decode(key)?.key.encoded().to_vec())),
-        );
-        Ok(())
-    };
-    let none = BTreeSet::new();
-    // Knowing fewer is no error.
-    let _ = walk_from(engine, Some(IndexEntry::all().to_vec()), &mut add, &mut |after, _| {
-        Ok(behind(engine, after, &none).0)
-    });
-    keys
+/// Keys of records that the retention index has entries for, as far as it can be read.
+struct Known<'a> {
+    engine: &'a dyn Engine,
+    keys: BTreeSet<Vec<u8>>,
+    /// Whether it has none behind these.
+    are_last: bool,
+}
+
+impl Known<'_> {
+    /// See [`Between`]. From one call to the next `after` does not go back, so what lay before it is let go.
+    fn between(&mut self, after: &[u8], upto: &[u8]) -> Vec<Vec<u8>> {
+        let bounds = (Excluded(after), Included(upto));
+        let unknown = !self.are_last && self.keys.last().is_none_or(|last| last.as_slice() < upto);
+        if unknown && self.keys.range::<[u8], _>(bounds).next().is_none() {
+            self.read_on(after);
+        }
+        self.keys.range::<[u8], _>(bounds).take(PAGE).cloned().collect()
+    }
+
+    /// Reads the first [`KNOWN`] keys behind `after`. The index has them in another order, so all of it is read.
+    fn read_on(&mut self, after: &[u8]) {
+        let (keys, are_last) = (&mut self.keys, &mut self.are_last);
+        keys.clear();
+        *are_last = true;
+        let mut add = |pairs: Vec<Pair>| {
+            for entry in pairs.iter().filter_map(|(key, _)| IndexEntry::decode(key)) {
+                let key = entry.key.encoded();
+                if **key > *after {
+                    keys.insert(key.to_vec());
+                }
+                if keys.len() > KNOWN {
+                    keys.pop_last();
+                    *are_last = false;
+                }
+            }
+            Ok(())
+        };
+        let engine = self.engine;
+        // Knowing fewer is no error.
+        let _ = walk_from(engine, Some(IndexEntry::all().to_vec()), &mut add, &mut |after, _| {
+            Ok(behind(engine, after, &mut |_, _| Vec::new()).0)
+        });
+    }
 }
 
 /// The first place behind `after` that can be read, and which of the known keys before it cannot.
-fn behind(engine: &dyn Engine, after: &[u8], known: &BTreeSet<Vec<u8>>) -> (Option<Vec<u8>>, Vec<Vec<u8>>) {
+fn behind(engine: &dyn Engine, after: &[u8], known: &mut Between<'_>) -> (Option<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut unread, mut last) = (Vec::new(), after.to_vec());
     for likely in likely_behind(after) {
-        let bounds = (Excluded(last.as_slice()), Excluded(likely.as_slice()));
-        let between: Vec<_> = known.range::<[u8], _>(bounds).cloned().collect();
-        for key in between.into_iter().chain(once(likely)) {
-            if goes_on_from(engine, &key) {
-                return (Some(by_halves(engine, last, key)), unread);
+        loop {
+            let between = known(&last, &likely);
+            if between.is_empty() {
+                break;
             }
-            if known.contains(&key) && read(engine, &key).is_err() {
-                unread.push(key.clone());
+            for key in between {
+                if goes_on_from(engine, &key) {
+                    return (Some(by_halves(engine, last, key)), unread);
+                }
+                if read(engine, &key).is_err() {
+                    unread.push(key.clone());
+                }
+                last = key;
             }
-            last = key;
         }
+        if last == likely {
+            continue;
+        }
+        if goes_on_from(engine, &likely) {
+            return (Some(by_halves(engine, last, likely)), unread);
+        }
+        last = likely;
     }
     (None, unread)
 }

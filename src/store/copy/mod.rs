@@ -8,7 +8,6 @@
 //! Bytes are copied as they are. What is forgotten is left out, and the retention index is made anew from the records.
 //! A record that cannot be read is copied as well: leaving it out would free its key (P9). Only a repair puts it aside.
 
-#[cfg(any(feature = "sled", feature = "redb"))]
 mod around;
 mod backup;
 mod error;

@@ -122,7 +122,7 @@ fn repair(
         },
         &mut |gap| {
             unread += 1;
-            aside.borrow_mut().put_gap(gap)
+            aside.borrow_mut().put_gap(&gap)
         },
     )?;
     let above = ceiling_above(greatest.min(Token::new(CEILING_END.get() >> 1)));

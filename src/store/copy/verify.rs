@@ -1,18 +1,21 @@
 //! Looking at everything that is stored, and telling what is wrong with it.
 
+use super::around::{Gap, walk_around};
 use super::piece::{Judge, Part, Piece};
-use super::{CopyError, Pair, page, walk};
-use crate::backend::Engine;
+use super::{CopyError, Pair};
 use crate::clock::WallTime;
-use crate::error::Damage;
+use crate::error::{Damage, counted};
 use crate::key::{IndexEntry, KeyLabel};
 use crate::record;
 use crate::store::Builder;
 use crate::store::own::{CEILING_END, ceiling_key};
 use crate::sync::process_seed;
 use crate::token::Token;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 use std::hash::BuildHasher as _;
+use std::num::NonZeroU64;
 
 /// Something that is wrong with a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,12 +43,33 @@ pub enum Flaw {
     /// It is a copy that was cut off. It cannot be opened.
     #[error("own: this is a copy that was not finished; delete it and make it again")]
     UnfinishedCopy,
-    /// The engine could not read on. What lies behind was not looked at.
-    #[error("engine: reading on failed, so what lies behind was not looked at: {reason}")]
+    /// A stretch that the engine could not read, such as a damaged page with all that is on it. What lies behind was
+    /// looked at, unless it is the last. Keys in it are not granted: claims of them are errors.
+    #[error("engine: {}: {reason}", stretch(keys, *to_end))]
     NotRead {
+        /// Stand for the keys of records in it, as far as the retention index knows of them. It does not know
+        /// interrupted records, nor plain values, nor what a part of it that cannot be read either would tell.
+        keys: Vec<KeyLabel>,
+        /// Whether nothing behind it could be read, so that it may reach to the end of the store. So it is if the engine
+        /// refuses everything since an error of the disk.
+        to_end: bool,
         /// What the engine said.
         reason: String,
     },
+}
+
+fn stretch(keys: &[KeyLabel], to_end: bool) -> String {
+    let to_end = if to_end { " up to the end of the store" } else { "" };
+    let mut text = format!("a stretch{to_end} could not be read, in which the retention index knows of ");
+    if keys.is_empty() {
+        text += "no record";
+    } else {
+        text += &counted(keys.len(), "record", "records");
+    }
+    for (at, key) in keys.iter().enumerate() {
+        let _ = write!(text, "{} {key}", if at == 0 { ":" } else { "," }); // a String takes everything
+    }
+    text
 }
 
 /// What was looked at.
@@ -78,37 +102,48 @@ impl Builder {
     /// each flaw. Nothing is written to it, but for what every opening of its engine does: sled recovers its log, and
     /// the lock file and the note of a clean close are written. No token ceiling is raised.
     ///
-    /// Reads everything that is stored; holds a page of it in memory, and about 50 bytes for each record.
+    /// What the engine cannot read is walked around, and each stretch of it is one flaw. Entries of records in there are
+    /// not counted as stale, and records whose entries may lie in there are not told as not indexed.
+    ///
+    /// Reads everything that is stored; holds a page of it in memory, and about 50 bytes for each record; once something
+    /// cannot be read, also 16,384 keys, the labels of the keys in the stretch, and where each stretch begins and ends.
     ///
     /// # Errors
     /// [`CopyError`] if it cannot be opened. Once it is open, what cannot be read is a flaw.
     pub fn verify(&self, tell: &mut dyn FnMut(&Flaw)) -> Result<Verified, CopyError> {
         let engine = self.open_backend()?;
-        let mut verifying = Verifying {
+        let verifying = RefCell::new(Verifying {
             judge: Judge { wall: WallTime::from_unix_millis(0), ceiling: None },
             verified: Verified::default(),
+            has_ceiling: false,
             records: HashMap::new(),
+            unreadable: HashSet::new(),
+            gaps: Vec::new(),
+            last: Vec::new(),
             tell,
-        };
-        // Records lie before entries, so each entry finds its record known.
-        let walked = verifying.ceiling(&*engine).and_then(|()| {
-            walk(
-                |after| Ok(page(&*engine, after)?),
-                |pairs| {
-                    pairs.iter().for_each(|pair| verifying.look_at(pair));
-                    Ok(())
-                },
-            )
         });
+        // The ceiling lies before records, and they before entries: each is known to those that ask for it.
+        let walked = walk_around(
+            &*engine,
+            &mut |pairs| {
+                verifying.borrow_mut().look_at(pairs);
+                Ok(())
+            },
+            &mut |gap| {
+                verifying.borrow_mut().gap(gap);
+                Ok(())
+            },
+        );
+        let mut verifying = verifying.into_inner();
         match walked {
-            Ok(()) => Ok(verifying.end()),
-            Err(CopyError::Storage(error)) => {
-                // Which records want for an entry is not known: entries come last.
-                verifying.flaw(&Flaw::NotRead { reason: error.to_string() });
-                Ok(verifying.verified)
+            Ok(()) => {}
+            Err(CopyError::Storage(reason)) => {
+                let after = std::mem::take(&mut verifying.last);
+                verifying.gap(Gap { after, until: None, records: Vec::new(), reason });
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
         }
+        Ok(verifying.end())
     }
 }
 
@@ -116,9 +151,23 @@ struct Verifying<'a> {
     /// At the beginning of time, when nothing is forgotten.
     judge: Judge,
     verified: Verified,
-    /// For each record, by a hash of its token and key, what stands for the key, and whether it wants for an entry.
-    records: HashMap<u64, (KeyLabel, bool)>,
+    has_ceiling: bool,
+    /// By a hash of its token and key.
+    records: HashMap<u64, Found>,
+    /// Records that are no flaw of the index, but of their own.
+    unreadable: HashSet<KeyLabel>,
+    /// What the engine could not read, without the keys.
+    gaps: Vec<Gap>,
+    /// The last key that was looked at.
+    last: Vec<u8>,
     tell: &'a mut dyn FnMut(&Flaw),
+}
+
+/// A record that can be read. There is one of these for each, so it is small.
+struct Found {
+    key: KeyLabel,
+    /// When the entry that it still wants for comes due, in milliseconds.
+    wants: Option<NonZeroU64>,
 }
 
 impl Verifying<'_> {
@@ -127,49 +176,86 @@ impl Verifying<'_> {
         (self.tell)(flaw);
     }
 
-    fn ceiling(&mut self, engine: &dyn Engine) -> Result<(), CopyError> {
-        let key = ceiling_key();
-        match engine.read(&key)? {
-            None => self.flaw(&Flaw::NoCeiling),
-            Some(bytes) if bytes == record::unfinished_copy() => self.flaw(&Flaw::UnfinishedCopy),
-            // One that cannot be read is met on the walk.
-            Some(bytes) => self.judge.ceiling = record::decode_ceiling(&bytes).ok(),
-        }
-        if let Some(token) = self.judge.ceiling.filter(|ceiling| *ceiling >= CEILING_END) {
-            let damage = Damage::TokenAboveCeiling { token, ceiling: CEILING_END };
-            self.flaw(&Flaw::Unreadable { part: Part::Own, key: KeyLabel::of(&key), damage });
-        }
-        Ok(())
+    fn gap(&mut self, mut gap: Gap) {
+        let keys = std::mem::take(&mut gap.records).iter().map(|key| KeyLabel::of(key)).collect();
+        self.flaw(&Flaw::NotRead { keys, to_end: gap.until.is_none(), reason: gap.reason.to_string() });
+        self.gaps.push(gap);
     }
 
-    fn look_at(&mut self, (key, bytes): &Pair) {
+    fn look_at(&mut self, pairs: Vec<Pair>) {
+        pairs.iter().for_each(|pair| self.look_at_one(pair));
+        if let Some((key, _)) = pairs.into_iter().next_back() {
+            self.last = key;
+        }
+    }
+
+    fn look_at_one(&mut self, (key, bytes): &Pair) {
         match self.judge.piece(key, bytes) {
+            Ok(Piece::Own) | Err((Part::Own, _)) if *key == ceiling_key() => self.ceiling(bytes),
             Ok(Piece::Record { token, entry }) => {
                 self.verified.records += 1;
-                self.records.insert(name(token, key), (KeyLabel::of(key), entry.is_some()));
+                let entry = entry.and_then(|entry| IndexEntry::decode(&entry.key));
+                let wants = entry.and_then(|entry| NonZeroU64::new(entry.end.unix_millis().max(1)));
+                self.records.insert(name(token, key), Found { key: KeyLabel::of(key), wants });
             }
             Ok(Piece::Value) => self.verified.values += 1,
             Ok(Piece::Entry) => {
                 self.verified.entries += 1;
-                let entry = IndexEntry::decode(key);
-                let record =
-                    entry.and_then(|entry| self.records.get_mut(&name(entry.token, entry.key.encoded())));
-                match record {
-                    Some((_, wants)) => *wants = false,
-                    None => self.verified.stale_entries += 1,
+                let Some(entry) = IndexEntry::decode(key) else { return };
+                let record = entry.key.encoded();
+                if let Some(found) = self.records.get_mut(&name(entry.token, record)) {
+                    found.wants = None;
+                } else if !self.may_be_there(record) {
+                    self.verified.stale_entries += 1;
                 }
             }
             Ok(Piece::Own | Piece::Forgotten) => {}
-            Err(_) if *key == ceiling_key() && *bytes == record::unfinished_copy() => {}
             Err((part, damage)) => {
-                self.flaw(&Flaw::Unreadable { part, key: KeyLabel::of(key), damage });
+                let key = KeyLabel::of(key);
+                if part == Part::Record {
+                    self.unreadable.insert(key);
+                }
+                self.flaw(&Flaw::Unreadable { part, key, damage });
             }
         }
     }
 
+    fn ceiling(&mut self, bytes: &[u8]) {
+        self.has_ceiling = true;
+        let decoded = record::decode_ceiling(bytes);
+        self.judge.ceiling = decoded.as_ref().ok().copied();
+        let flaw = |damage| Flaw::Unreadable { part: Part::Own, key: KeyLabel::of(&ceiling_key()), damage };
+        match decoded {
+            _ if bytes == record::unfinished_copy() => self.flaw(&Flaw::UnfinishedCopy),
+            Ok(token) if token >= CEILING_END => {
+                self.flaw(&flaw(Damage::TokenAboveCeiling { token, ceiling: CEILING_END }));
+            }
+            Ok(_) => {}
+            Err(damage) => self.flaw(&flaw(damage)),
+        }
+    }
+
+    /// Whether there may be a record of that key, though none was read.
+    fn may_be_there(&self, key: &[u8]) -> bool {
+        self.unreadable.contains(&KeyLabel::of(key)) || self.gaps.iter().any(|gap| gap.holds(key))
+    }
+
+    /// Whether an entry that comes due then may be there, though none was read. Its token is not asked for, which would
+    /// have to be kept for each record: of those that come due in the millisecond at which a gap begins or ends, none is
+    /// told.
+    fn may_be_indexed(&self, due: NonZeroU64) -> bool {
+        let begin = [&IndexEntry::all()[..], &due.get().to_be_bytes()].concat();
+        self.gaps.iter().any(|gap| gap.may_hold(&begin))
+    }
+
     fn end(mut self) -> Verified {
-        let mut wanting: Vec<_> =
-            self.records.values().filter(|(_, wants)| *wants).map(|(key, _)| *key).collect();
+        let ceiling = ceiling_key();
+        if !self.has_ceiling && !self.gaps.iter().any(|gap| gap.holds(&ceiling)) {
+            self.flaw(&Flaw::NoCeiling);
+        }
+        let wanting =
+            self.records.values().filter(|found| found.wants.is_some_and(|due| !self.may_be_indexed(due)));
+        let mut wanting: Vec<_> = wanting.map(|found| found.key).collect();
         wanting.sort_unstable_by_key(ToString::to_string);
         for key in wanting {
             self.flaw(&Flaw::NotIndexed { key });

@@ -1,6 +1,7 @@
 //! What a run tells about itself, on standard error.
 
 use super::input::Input;
+use crate::counts::counted;
 use claimdb::{Clock, Moment, SystemClock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -31,7 +32,11 @@ impl Summary {
         self.rejected += rejected as u64;
         self.bar.inc(length);
         if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{} lines, {} first seen", self.lines(), self.first_seen));
+            self.bar.set_message(format!(
+                "{}, {} first seen",
+                counted(self.lines(), "line", "lines"),
+                self.first_seen
+            ));
         }
     }
 
@@ -59,9 +64,12 @@ impl Summary {
         let (lines, seconds) = (self.lines(), self.seconds());
         let Self { first_seen, duplicates, rejected, batch, .. } = self;
         format!(
-            "{lines} lines: {first_seen} first seen, {duplicates} duplicates, {rejected} rejected\n\
-             {seconds:.2} s, {:.0} lines/s; at most {batch} lines in flight (--batch)",
-            rate(lines, seconds)
+            "{}: {first_seen} first seen, {}, {rejected} rejected\n\
+             {seconds:.2} s, {:.0} lines/s; at most {} in flight (--batch)",
+            counted(lines, "line", "lines"),
+            counted(duplicates, "duplicate", "duplicates"),
+            rate(lines, seconds),
+            counted(batch, "line", "lines")
         )
     }
 

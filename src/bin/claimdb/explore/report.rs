@@ -5,6 +5,7 @@ use super::model::Model;
 use super::promise::Promise;
 use super::search::{Explored, Run};
 use super::story::{self, Line};
+use crate::counts::counted;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -40,9 +41,11 @@ pub(super) fn text(model: &Model, explored: &Explored, shown: Option<&Shown>, wi
         let _ = writeln!(text, "{line}");
     }
     let bounds = format!(
-        "Every order of the steps of {clients} clients, with power cuts (at most {crashes}) and failing reads (at most 1) \
-         in between: {} states, {} steps",
-        explored.states, explored.steps
+        "Every order of the steps of {}, with power cuts (at most {crashes}) and failing reads (at most 1) \
+         in between: {}, {}",
+        counted(clients, "client", "clients"),
+        counted(explored.states, "state", "states"),
+        counted(explored.steps, "step", "steps")
     );
     let _ = writeln!(text);
     for line in diagram::wrap(&bounds, width) {
@@ -51,7 +54,7 @@ pub(super) fn text(model: &Model, explored: &Explored, shown: Option<&Shown>, wi
     let _ = writeln!(text);
     for (promise, run) in &explored.verdicts {
         let verdict = match run {
-            Some(run) => format!("BROKEN after {} steps", length(run)),
+            Some(run) => format!("BROKEN after {}", counted(length(run), "step", "steps")),
             None if promise.can_be_seen(*protocol) => "holds".to_owned(),
             None => "-, since there are no claims".to_owned(),
         };
