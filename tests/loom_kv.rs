@@ -6,9 +6,13 @@ mod support;
 
 #[cfg(loom)]
 mod models {
-    use crate::support::{World, model, twin};
+    use crate::support::drive::Survivors;
+    use crate::support::{Fault, World, hanging_twin, model, twin};
     use claimdb::{Break, Claim, Durability, Store, SyncBy, Writes};
     use loom::thread;
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     /// Whether completion and effect are there in a store.
     fn left(world: &World) -> (bool, Option<Vec<u8>>) {
@@ -67,6 +71,57 @@ mod models {
             let left = left(&survivor).1;
             assert_eq!(left.as_deref(), Some(expected), "P4 durable before told: a power cut undid a swap");
         }
+    }
+
+    /// A value is swapped, and its swapper told of an error: nobody but the reader, who may wait already, can sync it.
+    fn abandoned_swap_against_reader() {
+        let world = World::new(SyncBy::Caller);
+        world.faulty.arm(Fault::Unheard("a"));
+        let other = world.store.clone();
+        let swapper = thread::spawn(move || {
+            let swapped = other.kv("values").compare_and_swap("a", None, Some(b"1"));
+            assert!(swapped.is_err(), "P9 fail closed: {swapped:?}");
+        });
+        // It may be the one that hears the other error of the drive's.
+        let _ = world.store.kv("values").get("a");
+        swapper.join().expect("the swapper panicked");
+    }
+
+    /// A task writes, waits for the sync of another and is dropped: after that sync nobody but the reader can sync it.
+    fn cancelled_write_against_reader() {
+        let world = World::new(SyncBy::Caller);
+        let (other, cancelled) = (world.store.clone(), world.store.clone());
+        let writer = thread::spawn(move || other.kv("values").put("b", "1").expect("the drive works"));
+        let task = thread::spawn(move || {
+            let values = cancelled.kv("values");
+            let task = pin!(values.put_async("a", "1"));
+            drop(task.poll(&mut Context::from_waker(Waker::noop())));
+        });
+        let read = world.store.kv("values").get("a").expect("the drive works");
+        writer.join().expect("the writer panicked");
+        task.join().expect("the task panicked");
+        if read.is_some() {
+            let left = world.on(world.faulty.drive.cut_power().after(Survivors::Prefix(0)));
+            assert!(
+                left.store.kv("values").get("a").expect("the drive works").is_some(),
+                "P4 durable before told"
+            );
+        }
+    }
+
+    #[test]
+    fn an_abandoned_swap_keeps_no_reader() {
+        model("abandoned_swap_against_reader", Some(5), abandoned_swap_against_reader);
+    }
+
+    #[test]
+    fn a_cancelled_write_keeps_no_reader() {
+        model("cancelled_write_against_reader", Some(3), cancelled_write_against_reader);
+    }
+
+    #[test]
+    fn twin_abandoned_untold() {
+        hanging_twin(Break::AbandonedUntold, abandoned_swap_against_reader);
     }
 
     #[test]

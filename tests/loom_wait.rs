@@ -103,6 +103,25 @@ fn waiter_against_a_failing_claimant(fault: fn() -> Fault) {
     );
 }
 
+/// A completion lands and is told as an error: the waiter, wherever it is on its way, syncs it and goes on.
+fn waiter_against_an_unheard_completion() {
+    let world = World::new(SyncBy::Caller);
+    let holder = world.grant(Durability::Result);
+    world.faulty.arm(Fault::Unheard("k"));
+    let completer = thread::spawn(move || drop(holder.complete("done")));
+    // It may be the one that hears the other error of the drive's.
+    let told = waiting(&world.store);
+    completer.join().expect("the completer panicked");
+    let last = world.claim(Durability::Result);
+    let stuck = matches!(last, Outcome::InFlight(_)) && !matches!(told, Ok(Outcome::Granted(_)));
+    assert!(!stuck, "P6 never stuck: the key is in flight, and nobody has it, after {told:?}");
+}
+
+#[test]
+fn a_waiter_and_an_unheard_completion() {
+    model("waiter_against_unheard_completion", Some(4), waiter_against_an_unheard_completion);
+}
+
 #[test]
 fn two_waiters_and_a_drop() {
     model("two_waiters_against_drop", Some(3), || two_waiters(drop));

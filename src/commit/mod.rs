@@ -31,8 +31,8 @@ pub enum SyncBy {
     /// A thread of the store's own, started when first needed. A sync that hangs keeps no caller.
     #[default]
     Thread,
-    /// The first caller who waits; the others wait for it. No thread is started, and a sync that hangs keeps that
-    /// caller. For models, whose threads are few, and for single-threaded programs.
+    /// The first caller who waits; the others wait for it, and one of them takes over if it is gone. No thread is
+    /// started, and a sync that hangs keeps that caller. For models, whose threads are few, and for single-threaded programs.
     Caller,
 }
 
@@ -46,6 +46,9 @@ pub(crate) trait Observer<M>: Send + Sync {
     fn synced(&self, marks: Vec<M>);
     /// A sync has failed; the store is poisoned from now on.
     fn poisoned(&self);
+    /// Where callers sync: writes have landed that nobody waits for any more. Whoever waits for their keys has to look
+    /// again, and to sync them.
+    fn abandoned(&self);
 }
 
 pub(crate) struct GroupCommit<M> {
@@ -216,9 +219,22 @@ impl<M: Send + 'static> GroupCommit<M> {
             return None;
         }
         let state = self.state.lock();
-        let stand = state.issued > state.synced && state.running_since.is_none() && state.waiting.is_empty();
-        let may = state.poisoned.is_none() && !state.closed;
-        (stand && may).then_some(Ticket(state.issued))
+        state.is_abandoned().then_some(Ticket(state.issued))
+    }
+
+    /// Somebody who would have synced a write is gone. Those who wait for its key already are told, and one of them
+    /// syncs it: each looks for [`abandoned`](Self::abandoned) writes once it is in the key's queue, so either it finds
+    /// this one or it is woken.
+    pub(crate) fn pass_on(&self) {
+        if self.abandoned().is_some() {
+            self.tell_abandoned();
+        }
+    }
+
+    fn tell_abandoned(&self) {
+        if self.sync_by == SyncBy::Caller && !Break::AbandonedUntold.is() {
+            self.observer.abandoned();
+        }
     }
 
     /// Waits until a sync has covered `ticket`, for `limit` at most.
@@ -287,19 +303,28 @@ impl<M: Send + 'static> GroupCommit<M> {
             state.marks.drain(..count).map(|(_, mark)| mark).collect::<Vec<_>>()
         };
         self.observer.synced(marks);
-        let released = {
+        let (released, abandoned) = {
             let mut state = self.state.lock();
             self.covered.add(covered - state.synced);
             state.synced = covered;
             state.sync_ended(took, self.slow_from);
-            // With callers as syncers, one of those left must take over: all look again.
-            let all = self.sync_by == SyncBy::Caller;
-            let (released, left) =
-                std::mem::take(&mut state.waiting).into_iter().partition(|(t, _)| all || *t <= covered);
-            state.waiting = left;
-            released
+            let is_covered = |(ticket, _): &(u64, Arc<Signal>)| *ticket <= covered;
+            let (mut released, left): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut state.waiting).into_iter().partition(is_covered);
+            if self.sync_by == SyncBy::Thread {
+                state.waiting = left;
+                (released, false)
+            } else {
+                // One of those left must take over: all look again. If none is, a write may be left all the same.
+                let abandoned = left.is_empty() && state.is_abandoned();
+                released.extend(left);
+                (released, abandoned)
+            }
         };
         release(released);
+        if abandoned {
+            self.tell_abandoned();
+        }
     }
 
     fn failed(&self, reason: &str, took: Duration) {
@@ -334,6 +359,13 @@ impl<M: Send + 'static> GroupCommit<M> {
 }
 
 impl<M> State<M> {
+    /// Whether marks stand on what was written, and nobody syncs it or waits for a sync.
+    fn is_abandoned(&self) -> bool {
+        let stand = self.issued > self.synced && !self.marks.is_empty();
+        let nobody = self.running_since.is_none() && self.waiting.is_empty();
+        stand && nobody && self.poisoned.is_none() && !self.closed
+    }
+
     fn sync_ended(&mut self, took: Duration, slow_from: Duration) {
         self.running_since = None;
         self.slow += u64::from(took >= slow_from);

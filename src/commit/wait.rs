@@ -56,8 +56,15 @@ impl<M: Send + 'static> SyncWait<'_, M> {
 
 impl<M: Send + 'static> Drop for SyncWait<'_, M> {
     fn drop(&mut self) {
-        // Ordinarily the sync that covered it has taken it out.
-        self.commit.state.lock().waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, &self.signal));
+        let abandoned = {
+            let mut state = self.commit.state.lock();
+            // Ordinarily the sync that covered it has taken it out.
+            state.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, &self.signal));
+            state.synced < self.ticket.0 && state.is_abandoned()
+        };
+        if abandoned {
+            self.commit.tell_abandoned();
+        }
     }
 }
 

@@ -56,7 +56,10 @@ impl Inner {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again => {}
                 Next::WaitUntil(until) => {
-                    if let Some(waiting) = &waiting {
+                    // It is in the queue by now: what is abandoned from here on wakes it.
+                    if let Some(waiting) = &waiting
+                        && !self.sync_abandoned(&request.key).map_err(failed)?
+                    {
                         self.pause(caller, waiting.signal(), until).await.map_err(failed)?;
                     }
                 }

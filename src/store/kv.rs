@@ -364,9 +364,13 @@ impl Inner {
             if marked.is_none() {
                 return Ok(());
             }
-            // After joining the queue: a sync that fails from here on wakes it.
+            // After joining the queue: a sync that fails, or a write that is abandoned, wakes it from here on.
             if let Some(poisoned) = self.commit.poisoned() {
                 return Err(poisoned.into());
+            }
+            if let Some(ticket) = self.commit.abandoned() {
+                self.synced(caller, ticket).await?;
+                continue;
             }
             let now = self.clock.now();
             if crate::clock::expired(now, deadline) {

@@ -102,6 +102,7 @@ impl Drop for Marked<'_> {
             let marks = self.take();
             // While poisoned or closed there is no such sync, and the marks stand for ever: nobody may tell.
             let _ = self.store.commit.ticket(marks);
+            self.store.commit.pass_on();
         }
     }
 }

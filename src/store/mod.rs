@@ -333,6 +333,12 @@ impl Observer<Mark> for Marks {
     }
 
     fn poisoned(&self) {
+        if !Break::PoisonWakesNobody.is() {
+            self.0.wake_all();
+        }
+    }
+
+    fn abandoned(&self) {
         self.0.wake_all();
     }
 }

@@ -22,6 +22,8 @@ pub enum Break {
     CheckBeforeRead,
     /// Nobody syncs a write whose caller is gone (rule 3).
     NobodySyncs,
+    /// Nobody who waits is told that the caller of a write is gone (rule 3).
+    AbandonedUntold,
     /// A sync covers what was written while it ran (rule 4).
     CoversTooMuch,
     /// Whoever waits for a sync does not ask whether one has failed (rule 4).

@@ -93,9 +93,6 @@ pub struct Ledger {
     pub events: Vec<Event>,
     sync_failed: bool,
     poison_told: Option<u64>,
-    pub thread_syncs: bool,
-    /// Whether a call was cut off in this opening, or failed.
-    cut_off: bool,
 }
 
 /// What a claim asked for, as far as it is judged by.
@@ -181,7 +178,6 @@ impl Ledger {
             }
             let event = &mut self.events[at];
             let (on, op, unclear) = (event.on, event.op.clone(), ret == Ret::Unclear);
-            self.cut_off |= unclear;
             if !unclear {
                 event.answered_by(high);
                 event.ended = Some((ended, ret));
@@ -247,7 +243,7 @@ impl Ledger {
                 facts.settled.take_if(|fact| fact.relaxed);
             }
         }
-        (self.sync_failed, self.poison_told, self.cut_off) = (false, None, false);
+        (self.sync_failed, self.poison_told) = (false, None);
     }
 
     /// Notes whether a sync has failed in this opening.

@@ -46,7 +46,6 @@ pub fn play(program: &Program, tally: &Tally) {
         ledger: std::sync::Mutex::default(),
         active: AtomicUsize::new(program.actors.len()),
     });
-    world.ledger().thread_syncs = !program.callers_sync;
     world.open();
     for (number, actor) in program.actors.iter().enumerate() {
         let (world, acts, task) = (Arc::clone(&world), actor.acts.clone(), actor.task);

@@ -224,11 +224,6 @@ impl Ledger {
 
     /// Nothing can run until the clock moves: whoever waits has to wait for somebody.
     pub fn stands_still(&mut self) {
-        if !self.thread_syncs && self.cut_off {
-            // Known, and open: where callers sync, whoever waits already when a write is abandoned is not woken to sync
-            // it, and waits for the sync limit.
-            return;
-        }
         let (low, high) = (self.low, self.high);
         let mut calls = std::mem::take(&mut self.calls);
         for (call, since) in calls.values_mut() {
