@@ -225,7 +225,8 @@ fn with<B>(mut response: Response<B>, header: Option<(HeaderName, HeaderValue)>)
 
 type Answer<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
 
-/// The response to come. Dropping it does not stop a handler that runs under a claim.
+/// The response to come. It runs the handler in its polls. Dropping it does not stop a handler that runs under a claim:
+/// that goes on in a task. Keeping it without polling it does, as with any future.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct ResponseFuture<R: http_body::Body, E>(Answer<R, E>);
 
