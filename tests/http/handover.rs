@@ -216,10 +216,12 @@ fn a_client_that_hangs_up_while_its_response_is_being_stored_takes_nothing_back(
     world.storage.syncs(Syncs::Hang);
     let call = world.send(post("k", ""));
     world.storage.until_a_sync_hangs();
-    assert!(!call.seen().ended, "P4 durable before told");
+    let told = call.seen().ended;
     world.hang_up(&call);
-    assert_eq!(world.layer.stats().running, 1, "P4: it is told as done before it is durable");
+    let running = world.layer.stats().running;
     world.storage.syncs(Syncs::Work);
+    assert!(!told, "P4 durable before told");
+    assert_eq!(running, 1, "CN-01: nobody stores it any more");
     world.until("the handler's response is stored", || world.layer.stats().running == 0);
     assert!(world.ask(post("k", "")).is_replay(), "P8: CN-01: it was not recorded");
 }
@@ -237,26 +239,30 @@ impl Wake for Looks {
 fn the_end_is_told_when_nothing_is_left_of_a_handler() {
     let store = store();
     let (given, layer, script, mut service) = given(&store);
-    for fails in [None, Some(Fails::Panic)] {
-        for handed_over in [false, true] {
-            let gate = Gate::default();
-            script.answer(Answer { fails, ..Answer::held(&gate) });
-            let mut answer = Some(ask(&mut service, &format!("{}-{handed_over}", fails.is_some())));
-            assert!(answer.as_mut().is_some_and(|answer| poll(answer).is_pending()));
-            let looks = Arc::new(Looks(store.clone(), AtomicUsize::new(usize::MAX)));
-            let (mut idle, waker) = (pin!(layer.idle()), Waker::from(Arc::clone(&looks)));
-            assert!(idle.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            if handed_over {
-                answer = None;
-            }
+    let ends = ["ends", "panics", "ends in a task", "panics in a task", "is dropped with its task"];
+    for (number, end) in ends.into_iter().enumerate() {
+        let gate = Gate::default();
+        let fails = Some(Fails::Panic).filter(|_| end.starts_with("panics"));
+        script.answer(Answer { fails, ..Answer::held(&gate) });
+        let mut answer = Some(ask(&mut service, &format!("k{number}")));
+        assert!(answer.as_mut().is_some_and(|answer| poll(answer).is_pending()));
+        let looks = Arc::new(Looks(store.clone(), AtomicUsize::new(usize::MAX)));
+        let (mut idle, waker) = (pin!(layer.idle()), Waker::from(Arc::clone(&looks)));
+        assert!(idle.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        if end.ends_with("task") {
+            answer = None;
+        }
+        let mut tasks = given.take();
+        if !end.starts_with("is dropped") {
             gate.open();
             let ended = catch_unwind(AssertUnwindSafe(|| match &mut answer {
                 Some(answer) => poll(answer).is_ready(),
-                None => poll(&mut given.take()[0]).is_ready(),
+                None => poll(&mut tasks[0]).is_ready(),
             }));
-            assert!(ended.unwrap_or(true));
-            assert_eq!(looks.1.load(Ordering::SeqCst), 0, "P6: {fails:?}, {handed_over}: its claim is live");
+            assert!(ended.unwrap_or(true), "P6 never stuck: {end}");
         }
+        drop(tasks);
+        assert_eq!(looks.1.load(Ordering::SeqCst), 0, "P6: when it {end}, its claim is live");
     }
 }
 
