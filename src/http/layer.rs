@@ -109,7 +109,8 @@ impl Idempotency {
     }
 
     /// Ready when no handler of a request with a key runs any more, and what they answered is durable. Await it
-    /// after the server has stopped taking requests, and before the runtime ends.
+    /// after the server has stopped taking requests, and before the runtime ends. A response future that is kept and not
+    /// polled keeps this waiting; one that is dropped does not.
     pub fn idle(&self) -> Idle {
         self.0.tasks.idle()
     }
