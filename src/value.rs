@@ -24,9 +24,23 @@ fn config<const LIMIT: usize>() -> bincode::config::Configuration<
     bincode::config::standard().with_fixed_int_encoding().with_limit()
 }
 
+/// How much is reserved for what is being encoded: a small receipt is not moved while it grows.
+pub(crate) const AT_FIRST: usize = 512;
+
 /// Encodes `value`. The size is checked by whoever stores it: the codec's limit does not bind encoding.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, EncodeError> {
-    bincode::serde::encode_to_vec(value, config::<MAX_VALUE_LIMIT>())
+    let mut bytes = Vec::with_capacity(AT_FIRST);
+    encode_behind(&mut bytes, value)?;
+    Ok(bytes)
+}
+
+/// Encodes `value` behind what there is in `bytes`.
+pub(crate) fn encode_behind<T: Serialize + ?Sized>(
+    bytes: &mut Vec<u8>,
+    value: &T,
+) -> Result<(), EncodeError> {
+    bincode::serde::encode_into_std_write(value, bytes, config::<MAX_VALUE_LIMIT>())
+        .map(drop)
         .map_err(|error| EncodeError { type_name: std::any::type_name::<T>(), reason: not_encoded(error) })
 }
 

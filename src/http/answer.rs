@@ -5,7 +5,7 @@ use super::key::{Asked, Presented};
 use super::layer::{Config, NoClaim, Seen};
 use super::problem::{Problem, ProblemCode};
 use super::replay::{self, StoredResponse};
-use super::tasks;
+use super::tasks::Inline;
 use super::work::{Work, free};
 use crate::error::{ClaimError, Fault};
 use crate::key::Key;
@@ -105,11 +105,8 @@ impl Config {
             free(claimed).await;
             return Err(overloaded);
         };
-        let spawn = Arc::clone(&self.spawn);
-        let work = Work { config: self, claim, grpc };
-        let answer = tasks::run(&*spawn, permit, work.run(service, request, claimed));
-        // A task that was dropped has ended its claim, and nobody knows how far its handler came.
-        answer.await.unwrap_or(Err(Problem::new(ProblemCode::OutcomeUnknown)))
+        let work = Work { config: Arc::clone(&self), claim, grpc };
+        Inline::new(&self.spawn, permit, work.run(service, request, claimed)).await
     }
 
     /// Whether a claim of the key would be granted, as far as one can tell without claiming it.

@@ -14,6 +14,8 @@ use ::axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts}
 use http::StatusCode;
 use http::request::Parts;
 use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// Starts tasks on the tokio runtime in which the request is served.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,6 +26,21 @@ impl Spawn for Tokio {
     /// Outside a tokio runtime.
     fn spawn(&self, task: BoxTask) {
         drop(tokio::spawn(task));
+    }
+
+    /// # Panics
+    /// Outside a tokio runtime.
+    fn here(&self) -> Option<Arc<dyn Spawn>> {
+        Some(Arc::new(On(Handle::current())))
+    }
+}
+
+/// Starts tasks on one runtime, from any thread. One that has ended drops them.
+struct On(Handle);
+
+impl Spawn for On {
+    fn spawn(&self, task: BoxTask) {
+        drop(self.0.spawn(task));
     }
 }
 

@@ -60,15 +60,11 @@ impl FingerprintBy {
 }
 
 pub(super) fn of_whole(request: &Parts, body: &Bytes) -> Fingerprint {
-    let mut parts = vec![&b"whole"[..], query(request)];
-    match request.headers.get(CONTENT_TYPE) {
-        Some(_) => {
-            parts.extend(request.headers.get_all(CONTENT_TYPE).iter().map(|value| value.as_bytes()));
-        }
-        None => parts.push(b""),
-    }
-    parts.push(body);
-    Fingerprint::of_parts(parts)
+    let types = || request.headers.get_all(CONTENT_TYPE).iter().map(|value| value.as_bytes());
+    // A request without a type is one whose type is empty.
+    let none = types().next().is_none().then_some(&b""[..]);
+    let head = [&b"whole"[..], query(request)].into_iter();
+    Fingerprint::of_parts(head.chain(types()).chain(none).chain([&body[..]]))
 }
 
 pub(super) fn query(request: &Parts) -> &[u8] {

@@ -191,7 +191,8 @@ impl Presented {
     pub(super) fn name(&self, scope: &[u8], request: &Parts) -> Key {
         let head = [request.method.as_str().as_bytes(), original_path(request).as_bytes()];
         let parts = || head.into_iter().chain(self.parts.iter().map(Vec::as_slice));
-        let mut name = vec![1];
+        let mut name = Vec::with_capacity(1 + parts().map(|part| 2 + part.len()).sum::<usize>());
+        name.push(1);
         for part in parts() {
             // A part that is longer makes the whole longer than a key may be.
             let length = u16::try_from(part.len()).unwrap_or(u16::MAX);

@@ -109,7 +109,8 @@ impl Idempotency {
     }
 
     /// Ready when no handler of a request with a key runs any more, and what they answered is durable. Await it
-    /// after the server has stopped taking requests, and before the runtime ends.
+    /// after the server has stopped taking requests, and before the runtime ends. A response future that is kept and not
+    /// polled keeps this waiting; one that is dropped does not.
     pub fn idle(&self) -> Idle {
         self.0.tasks.idle()
     }
@@ -225,7 +226,8 @@ fn with<B>(mut response: Response<B>, header: Option<(HeaderName, HeaderValue)>)
 
 type Answer<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
 
-/// The response to come. Dropping it does not stop a handler that runs under a claim.
+/// The response to come. It runs the handler in its polls. Dropping it does not stop a handler that runs under a claim:
+/// that goes on in a task. Keeping it without polling it does, as with any future.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct ResponseFuture<R: http_body::Body, E>(Answer<R, E>);
 

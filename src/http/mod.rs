@@ -7,7 +7,7 @@
 //! what lies between the two runs once for each key, and what lies outside runs for each request.
 //!
 //! A request's way: `key` says what it is called, `fingerprint` what it asks for, the store's claim who runs it
-//! (`answer`); `work` runs the handler in a task of its own and settles the claim; `replay` is what is stored; `problem` is how a
+//! (`answer`); `work` runs the handler and settles the claim, where `tasks` says; `replay` is what is stored; `problem` is how a
 //! request is refused.
 
 mod answer;

@@ -7,18 +7,17 @@
 //! It outlives the build: `StoredV1` is frozen, and every version is read for ever.
 
 use super::body::{Body, Whole};
-use crate::value;
+use crate::value::{self, AT_FIRST};
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
+use serde_bytes::{ByteBuf, Bytes as Borrowed};
 use std::collections::BTreeSet;
 
 const VERSION: u8 = 1;
 
-/// What is stored for a request that was answered.
-#[derive(Clone, PartialEq, Eq)]
+/// What is stored for a request that was answered, as it is read.
 #[allow(clippy::large_enum_variant)] // there is one at a time, and it is short-lived
 pub(super) enum StoredResponse {
     Whole {
@@ -32,48 +31,47 @@ pub(super) enum StoredResponse {
     },
 }
 
+/// With `B` as what holds bytes: borrowed to be written, owned when read.
 #[derive(Serialize, Deserialize)]
-enum StoredV1 {
-    Whole { status: u16, headers: Vec<(ByteBuf, ByteBuf)>, body: ByteBuf, trailers: Vec<(ByteBuf, ByteBuf)> },
+enum StoredV1<B> {
+    Whole { status: u16, headers: Vec<(B, B)>, body: B, trailers: Vec<(B, B)> },
     Omitted { status: u16 },
 }
 
+/// What to store of a response: its headers without those `not_stored`, nor those that concern one connection.
+pub(super) fn whole(parts: &Parts, body: &Whole, not_stored: &BTreeSet<String>) -> Vec<u8> {
+    let connection = per_connection(&parts.headers);
+    let kept = |(name, _): &(&HeaderName, &HeaderValue)| {
+        !not_stored.contains(name.as_str()) && !connection.contains(name)
+    };
+    encode(&StoredV1::Whole {
+        status: parts.status.as_u16(),
+        headers: pairs(parts.headers.iter().filter(kept)),
+        body: Borrowed::new(&body.data),
+        trailers: pairs(body.trailers.iter().flatten()),
+    })
+}
+
+/// What to store of a response that is not kept.
+pub(super) fn omitted(status: StatusCode) -> Vec<u8> {
+    encode(&StoredV1::Omitted { status: status.as_u16() })
+}
+
+fn encode(stored: &StoredV1<&Borrowed>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(AT_FIRST);
+    bytes.push(VERSION);
+    value::encode_behind(&mut bytes, stored).expect("byte strings and numbers can be encoded");
+    bytes
+}
+
 impl StoredResponse {
-    /// What to store of a response: its headers without those `not_stored`, nor those that concern one connection.
-    pub(super) fn of(parts: &Parts, body: Whole, not_stored: &BTreeSet<String>) -> Self {
-        let connection = per_connection(&parts.headers);
-        // Without a capacity: one that counts the values of a name apart can be more than a map takes.
-        let mut headers = HeaderMap::new();
-        for (name, value) in &parts.headers {
-            if !not_stored.contains(name.as_str()) && !connection.contains(name) {
-                headers.append(name, value.clone());
-            }
-        }
-        Self::Whole { status: parts.status, headers, body }
-    }
-
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let stored = match self {
-            Self::Omitted { status } => StoredV1::Omitted { status: status.as_u16() },
-            Self::Whole { status, headers, body } => StoredV1::Whole {
-                status: status.as_u16(),
-                headers: pairs(headers),
-                body: ByteBuf::from(body.data.to_vec()),
-                trailers: body.trailers.as_ref().map(pairs).unwrap_or_default(),
-            },
-        };
-        let mut bytes = vec![VERSION];
-        bytes.extend(value::encode(&stored).expect("byte strings and numbers can be encoded"));
-        bytes
-    }
-
     /// `None` if the bytes are of a later version, or none of these.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&version, rest) = bytes.split_first()?;
         if version != VERSION {
             return None;
         }
-        Some(match value::decode::<StoredV1>(rest).ok()? {
+        Some(match value::decode::<StoredV1<ByteBuf>>(rest).ok()? {
             StoredV1::Omitted { status } => Self::Omitted { status: StatusCode::from_u16(status).ok()? },
             StoredV1::Whole { status, headers, body, trailers } => Self::Whole {
                 status: StatusCode::from_u16(status).ok()?,
@@ -142,9 +140,13 @@ fn per_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
 }
 
-fn pairs(headers: &HeaderMap) -> Vec<(ByteBuf, ByteBuf)> {
-    let bytes = |bytes: &[u8]| ByteBuf::from(bytes.to_vec());
-    headers.iter().map(|(name, value)| (bytes(name.as_str().as_bytes()), bytes(value.as_bytes()))).collect()
+fn pairs<'a>(
+    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+) -> Vec<(&'a Borrowed, &'a Borrowed)> {
+    let pair = |(name, value): (&'a HeaderName, &'a HeaderValue)| {
+        (Borrowed::new(name.as_str().as_bytes()), Borrowed::new(value.as_bytes()))
+    };
+    headers.map(pair).collect()
 }
 
 fn map(pairs: Vec<(ByteBuf, ByteBuf)>) -> Option<HeaderMap> {

@@ -48,21 +48,13 @@ impl Scope {
     /// ```
     pub(super) fn of(&self, parts: &Parts) -> Option<Vec<u8>> {
         const LONGEST: usize = 250;
-        let mut scope = b"http".to_vec();
-        match &self.0 {
-            Kind::Global => scope.push(0),
+        Some(match &self.0 {
+            Kind::Global => b"http\0".to_vec(),
             Kind::By(owner) => match owner(parts)? {
-                owner if owner.len() <= LONGEST => {
-                    scope.push(1);
-                    scope.extend_from_slice(&owner);
-                }
-                owner => {
-                    scope.push(2);
-                    scope.extend_from_slice(Fingerprint::of_bytes(owner).as_bytes());
-                }
+                owner if owner.len() <= LONGEST => [b"http\x01", &owner[..]].concat(),
+                owner => [b"http\x02", &Fingerprint::of_bytes(owner).as_bytes()[..]].concat(),
             },
-        }
-        Some(scope)
+        })
     }
 }
 

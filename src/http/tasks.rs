@@ -1,9 +1,9 @@
-//! The tasks in which handlers run, so that a client that hangs up does not stop one halfway.
+//! Where handlers run: in the response future of their client as long as that is there, which costs no way to another
+//! thread and back, and in a task of their own from then on, so that a client that hangs up does not stop one halfway.
 
 use crate::sync::{Mutex, Raised, Signal};
-use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +14,10 @@ pub type BoxTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How tasks are started: the layer's tie to a runtime. A closure will do.
 ///
+/// It is called for a handler whose client has gone, by the drop of the response future, and so on whatever thread that
+/// is dropped: also on one that no runtime knows, and also while it unwinds. It must not panic: the task would end like
+/// one that is dropped.
+///
 /// ```
 /// # #[derive(Clone)] struct Executor;
 /// # impl Executor { fn spawn(&self, _: claimdb::http::BoxTask) {} }
@@ -22,9 +26,14 @@ pub type BoxTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # let _: &dyn claimdb::http::Spawn = &spawn;
 /// ```
 pub trait Spawn: Send + Sync + 'static {
-    /// Runs `task` to its end, whether or not anybody waits for it. A task that is dropped before its end ends its
-    /// claim like a handler that has panicked, and its client is told 503.
+    /// Runs `task` to its end. One that is dropped before its end ends its claim like a handler that has panicked.
     fn spawn(&self, task: BoxTask);
+
+    /// What starts the task of a request should its client go, if that is not this: asked each time that a handler
+    /// begins, in the task that polls the request. For runtimes that are found by the thread, as tokio's is.
+    fn here(&self) -> Option<Arc<dyn Spawn>> {
+        None
+    }
 }
 
 impl<F: Fn(BoxTask) + Send + Sync + 'static> Spawn for F {
@@ -33,17 +42,17 @@ impl<F: Fn(BoxTask) + Send + Sync + 'static> Spawn for F {
     }
 }
 
-/// How many tasks there are, and who waits until there is none.
+/// How many handlers run, in their clients' futures or in tasks, and who waits until there is none.
 #[derive(Debug, Default)]
 pub(super) struct Tasks(Mutex<Running>);
 
 #[derive(Debug, Default)]
 struct Running {
-    tasks: usize,
+    handlers: usize,
     waiting: Vec<Arc<Signal>>,
 }
 
-/// The right to run one task.
+/// The right to run one handler.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Tasks>);
 
@@ -51,10 +60,10 @@ impl Tasks {
     /// `None` if there are `limit` already.
     pub(super) fn permit(self: &Arc<Self>, limit: usize) -> Option<Permit> {
         let mut running = self.0.lock();
-        if running.tasks >= limit {
+        if running.handlers >= limit {
             return None;
         }
-        running.tasks += 1;
+        running.handlers += 1;
         Some(Permit(Arc::clone(self)))
     }
 
@@ -63,7 +72,7 @@ impl Tasks {
     }
 
     pub(super) fn running(&self) -> usize {
-        self.0.lock().tasks
+        self.0.lock().handlers
     }
 
     pub(super) fn idle(self: &Arc<Self>) -> Idle {
@@ -75,8 +84,8 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let waiting = {
             let mut running = self.0.0.lock();
-            running.tasks -= 1;
-            if running.tasks > 0 { Vec::new() } else { std::mem::take(&mut running.waiting) }
+            running.handlers -= 1;
+            if running.handlers > 0 { Vec::new() } else { std::mem::take(&mut running.waiting) }
         };
         for signal in waiting {
             signal.notify();
@@ -84,7 +93,7 @@ impl Drop for Permit {
     }
 }
 
-/// Ready when no task of the layer runs any more. See [`Idempotency::idle`](super::Idempotency::idle).
+/// Ready when no handler of the layer runs any more. See [`Idempotency::idle`](super::Idempotency::idle).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Idle {
@@ -104,7 +113,7 @@ impl Future for Idle {
             let signal = Arc::new(Signal::new());
             {
                 let mut running = self.tasks.0.lock();
-                if running.tasks == 0 {
+                if running.handlers == 0 {
                     return Poll::Ready(());
                 }
                 running.waiting.push(Arc::clone(&signal));
@@ -114,64 +123,59 @@ impl Future for Idle {
     }
 }
 
-/// Runs `work` in a task. Gives what it returns; `None` if the task was dropped. A panic of the work goes on in
-/// whoever awaits this.
-pub(super) fn run<T: Send + 'static>(
-    spawn: &dyn Spawn,
-    permit: Permit,
-    work: impl Future<Output = T> + Send + 'static,
-) -> impl Future<Output = Option<T>> + Send + 'static {
-    let slot = Arc::new(Slot { answer: Mutex::new(None), ready: Arc::new(Signal::new()) });
-    let answer = Answer(Arc::clone(&slot));
-    let work = Caught(Some(Box::pin(work)));
-    spawn.spawn(Box::pin(async move {
-        let ended = work.await;
-        *answer.0.answer.lock() = Some(ended);
-        drop(answer);
-        // Counted until the caller can have its answer.
-        drop(permit);
-    }));
-    async move {
-        slot.ready.raised().await;
-        let ended = slot.answer.lock().take();
-        match ended? {
-            Ok(value) => Some(value),
-            Err(panic) => std::panic::resume_unwind(panic),
+/// Work that is under way, and is counted until it is gone: fields are dropped in their order.
+struct Task<W> {
+    work: Pin<Box<W>>,
+    _permit: Permit,
+}
+
+/// Runs its work in whoever polls it, and in a task of its own once it is dropped. A panic of the work goes on in whoever
+/// polls, and the work is gone by then; in a task it ends that.
+pub(super) struct Inline<W: Future + Send + 'static> {
+    /// `None` once it has ended.
+    task: Option<Task<W>>,
+    spawn: Arc<dyn Spawn>,
+}
+
+impl<W: Future + Send + 'static> Inline<W> {
+    /// To be called in the task that is going to poll it.
+    pub(super) fn new(spawn: &Arc<dyn Spawn>, permit: Permit, work: W) -> Self {
+        let spawn = spawn.here().unwrap_or_else(|| Arc::clone(spawn));
+        Self { task: Some(Task { work: Box::pin(work), _permit: permit }), spawn }
+    }
+}
+
+impl<W: Future + Send + 'static> Future for Inline<W> {
+    type Output = W::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<W::Output> {
+        // Out of its place while it is polled, so that one that panics is dropped and not handed over.
+        let mut task = self.task.take().expect("a future is not polled again after its end");
+        let polled = task.work.as_mut().poll(context);
+        if polled.is_pending() {
+            self.task = Some(task);
         }
+        polled
     }
 }
 
-type Ended<T> = Result<T, Box<dyn Any + Send>>;
-
-struct Slot<T> {
-    answer: Mutex<Option<Ended<T>>>,
-    ready: Arc<Signal>,
-}
-
-/// Tells that there is an answer, or never will be, when it is dropped.
-struct Answer<T>(Arc<Slot<T>>);
-
-impl<T> Drop for Answer<T> {
+impl<W: Future + Send + 'static> Drop for Inline<W> {
     fn drop(&mut self) {
-        self.0.ready.notify();
+        let Some(task) = self.task.take() else { return };
+        // A panic here could meet another one, which ends the process. The task is dropped by it.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.spawn.spawn(Box::pin(task.run()))));
     }
 }
 
-/// A future whose panic is its answer. It is dropped with it, so that what it held is free before that is told.
-struct Caught<F>(Option<Pin<Box<F>>>);
-
-impl<F: Future> Future for Caught<F> {
-    type Output = Ended<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = &mut self.0 else { return Poll::Pending };
-        let ended = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(panic),
-        };
-        self.0 = None;
-        Poll::Ready(ended)
+impl<W: Future> Task<W> {
+    /// To its end, which nobody waits for any more. What it waits for learns of the new task by its first poll.
+    async fn run(mut self) {
+        poll_fn(|context| {
+            let poll = || self.work.as_mut().poll(context).map(drop);
+            // The panic has been told by the hook, and is none of the executor's.
+            catch_unwind(AssertUnwindSafe(poll)).unwrap_or(Poll::Ready(()))
+        })
+        .await;
     }
 }
 

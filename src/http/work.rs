@@ -4,16 +4,17 @@
 //! seen a success that a retry could run again.
 
 use super::answer::{Refusal, Told};
-use super::body::{Body, read};
+use super::body::{Body, Cut, Whole, read};
 use super::grpc;
 use super::handle::{Disposition, Owned};
 use super::layer::Config;
 use super::problem::{Problem, ProblemCode};
-use super::replay::StoredResponse;
+use super::replay;
 use crate::error::Fault;
 use crate::record::Omission;
 use crate::store::{Claim, Request as ClaimRequest, RetryCause, SettleError};
 use crate::sync::Signal;
+use http::response::Parts;
 use http::{Request, Response, StatusCode};
 use serde_bytes::Bytes;
 use std::future::pending;
@@ -33,6 +34,14 @@ pub(super) struct Work {
 enum Unrecorded {
     Lost,
     Unknown,
+}
+
+/// What is stored of a response.
+enum Form<'a> {
+    Whole(&'a Whole),
+    /// That it was answered, and with which status.
+    Omitted,
+    Nothing,
 }
 
 impl Work {
@@ -83,28 +92,23 @@ impl Work {
             Some(_) => read(body, self.config.response_limit, pending()).await,
             None => read(body, self.config.response_limit, self.patience()).await,
         };
-        let omitted = StoredResponse::Omitted { status: parts.status };
-        let (stored, body) = match read {
+        let whole = match &read {
             Ok(whole) => {
                 // A call whose status is missing was cut short: it is not known to be done.
                 let by_trailers = || whole.trailers.as_ref().and_then(grpc::outcome);
                 if early.or_else(by_trailers).is_none_or(|early| early == Disposition::Release) {
                     free(claim).await;
-                    return Ok(Response::from_parts(parts, Body::whole(whole)));
+                    return Ok(Response::from_parts(parts, body_of(read)));
                 }
                 // What a connection was switched to cannot be told again.
-                let stored = match parts.status.is_informational() {
-                    true => omitted.clone(),
-                    false => StoredResponse::of(&parts, whole.clone(), &self.config.not_stored),
-                };
-                (stored, Body::whole(whole))
+                Some(whole).filter(|_| !parts.status.is_informational())
             }
-            Err(cut) => (omitted.clone(), cut.body),
+            Err(_) => None,
         };
-        match self.record(claim, asked, [stored, omitted]).await {
+        match self.record(claim, asked, &parts, whole).await {
             Ok(kept) => {
                 self.config.counters.omitted.add(u64::from(!kept));
-                Ok(Response::from_parts(parts, body))
+                Ok(Response::from_parts(parts, body_of(read)))
             }
             Err(unrecorded) => {
                 self.config.counters.unrecorded.add(1);
@@ -117,7 +121,7 @@ impl Work {
     }
 
     /// What is done with a response of these headers; `None` if that is for the trailers to tell.
-    fn by_headers(&self, parts: &http::response::Parts) -> Option<Disposition> {
+    fn by_headers(&self, parts: &Parts) -> Option<Disposition> {
         if self.grpc && parts.status == StatusCode::OK {
             return grpc::outcome(&parts.headers);
         }
@@ -137,32 +141,37 @@ impl Work {
         late.raised().await;
     }
 
-    /// Settles the claim with the first of `forms` that the store takes; without a value if it takes none. Tells
-    /// whether the response is kept.
+    /// Settles the claim with the response, `whole` if that is to be kept and the store takes it; without a value if it
+    /// takes none. Tells whether the response is kept.
     async fn record(
         &self,
         mut claim: Claim,
         asked: Option<Disposition>,
-        forms: [StoredResponse; 2],
+        parts: &Parts,
+        whole: Option<&Whole>,
     ) -> Result<bool, Unrecorded> {
-        let mut forms = forms.into_iter();
-        let mut form = forms.next();
+        let mut form = whole.map_or(Form::Omitted, Form::Whole);
         let mut tried_again = false;
         loop {
-            let settled = match form.as_ref().map(StoredResponse::encode) {
+            let bytes = match form {
+                Form::Whole(body) => Some(replay::whole(parts, body, &self.config.not_stored)),
+                Form::Omitted => Some(replay::omitted(parts.status)),
+                Form::Nothing => None,
+            };
+            let settled = match bytes {
                 Some(bytes) if asked == Some(Disposition::Fail) => claim.fail_async(Bytes::new(&bytes)).await,
                 Some(bytes) => claim.complete_bytes_async(bytes).await,
                 None => claim.omit_async(Omission::TooLarge).await,
             };
             let retry = match settled {
-                Ok(()) => return Ok(matches!(form, Some(StoredResponse::Whole { .. }))),
+                Ok(()) => return Ok(matches!(form, Form::Whole(_))),
                 Err(SettleError::Retry(retry)) => retry,
                 Err(SettleError::Lost(_)) => return Err(Unrecorded::Lost),
                 Err(_) => return Err(Unrecorded::Unknown),
             };
             match retry.cause {
                 RetryCause::TooLarge { .. } => {
-                    form = forms.next();
+                    form = if matches!(form, Form::Whole(_)) { Form::Omitted } else { Form::Nothing };
                     tried_again = false;
                 }
                 // Under the same token, trying again confirms what had landed.
@@ -188,6 +197,11 @@ impl Work {
         }
         Err(Problem::new(ProblemCode::LeaseLost).retry_after(Duration::from_secs(1)))
     }
+}
+
+/// The body as it was read, with what is left of it.
+fn body_of<R: http_body::Body>(read: Result<Whole, Cut<R>>) -> Body<R> {
+    read.map_or_else(|cut| cut.body, Body::whole)
 }
 
 /// Frees the key of a claim whose work is to be done again: as a first attempt, or as the next one if there is something

@@ -8,7 +8,7 @@ use crate::clock::WallTime;
 use crate::error::{Damage, counted};
 use crate::fingerprint::Fingerprint;
 use crate::token::Token;
-use crate::value::MAX_VALUE_LIMIT;
+use crate::value::{AT_FIRST, MAX_VALUE_LIMIT};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -222,8 +222,11 @@ fn config() -> bincode::config::Configuration<
 }
 
 fn encode<T: Serialize>(wire: &T) -> Vec<u8> {
-    bincode::serde::encode_to_vec(wire, config())
-        .expect("the wire structs hold only integers, options, enums and byte vectors, which always encode")
+    // A small receipt is not moved while it grows.
+    let mut bytes = Vec::with_capacity(AT_FIRST);
+    bincode::serde::encode_into_std_write(wire, &mut bytes, config())
+        .expect("the wire structs hold only integers, options, enums and byte vectors, which always encode");
+    bytes
 }
 
 /// Byte strings are borrowed: to own one, bincode reserves the length that the bytes name before it looks for them.

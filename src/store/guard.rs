@@ -111,11 +111,11 @@ impl Claim {
     /// [`ExpiredLease`] once the lease has run out or the claim was lost; nothing is changed then. A lease out of
     /// bounds is refused as well.
     pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
-        let key = self.key.label();
-        check_lease(lease).map_err(|source| ExpiredLease::Invalid { key, source })?;
-        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key, fault })?;
-        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
-        place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key, refusal))
+        let key = || self.key.label();
+        check_lease(lease).map_err(|source| ExpiredLease::Invalid { key: key(), source })?;
+        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key: key(), fault })?;
+        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key: key(), by: None }) };
+        place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key(), refusal))
     }
 
     /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`; the
@@ -130,16 +130,16 @@ impl Claim {
     /// # Errors
     /// [`ExpiredLease`] as [`renew`](Self::renew); `max_hold` has the bounds of a lease.
     pub fn keep_alive(&self, max_hold: Duration) -> Result<(), ExpiredLease> {
-        let key = self.key.label();
-        check_hold(max_hold).map_err(|source| ExpiredLease::Invalid { key, source })?;
-        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key, fault })?;
-        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key, by: None }) };
+        let key = || self.key.label();
+        check_hold(max_hold).map_err(|source| ExpiredLease::Invalid { key: key(), source })?;
+        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key: key(), fault })?;
+        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key: key(), by: None }) };
         let until = self.since.after(max_hold);
         if expired(self.store.clock.now(), until) {
-            return Err(ExpiredLease::Expired { key });
+            return Err(ExpiredLease::Expired { key: key() });
         }
         let renewal = Renewal::start(&self.store.timer, place.name(), self.record.terms.lease, until)
-            .map_err(|refusal| ExpiredLease::refused(key, refusal))?;
+            .map_err(|refusal| ExpiredLease::refused(key(), refusal))?;
         let former = self.renewal.lock().replace(renewal);
         drop(former);
         Ok(())

@@ -111,8 +111,6 @@ fn the_service_that_was_asked_whether_it_is_ready_is_the_one_that_is_called() {
         let service = &mut world.service;
         assert!(Service::<Request<Frames>>::poll_ready(service, &mut context).is_ready());
         let mut answer = Box::pin(service.call(post(&format!("k{n}"), "")));
-        assert!(answer.as_mut().poll(&mut context).is_pending());
-        world.pool.turn();
         assert!(
             matches!(answer.as_mut().poll(&mut context), Poll::Ready(Ok(response)) if response.status() == 200)
         );
@@ -135,8 +133,6 @@ fn a_layer_inside_another_lets_the_claim_of_the_outer_one_be() {
         std::future::poll_fn(|context| Service::<Request<Frames>>::poll_ready(&mut service, context)).await?;
         service.call(post("k", "")).await
     });
-    assert!(answer.as_mut().poll(&mut context).is_pending());
-    world.pool.turn();
     let Poll::Ready(Ok(response)) = answer.as_mut().poll(&mut context) else {
         panic!("P6: it waits for itself")
     };
@@ -192,13 +188,13 @@ fn the_end_of_all_handlers_can_be_awaited() {
 }
 
 #[test]
-fn a_task_that_is_dropped_ends_its_claim_and_its_client_is_told() {
+fn a_task_that_is_dropped_ends_its_claim() {
     let mut world = World::new();
     world.script.answer(Answer::held(&Gate::default()));
     let call = world.send(post("k", ""));
+    world.hang_up(&call);
+    assert_eq!((world.layer.stats().running, world.store.stats().live_claims), (1, 1));
     world.pool.drop_tasks(0);
-    let seen = world.ended(&call);
-    assert_eq!((seen.status(), seen.code().as_str()), (503, "outcome-unknown"));
     assert_eq!((world.layer.stats().running, world.store.stats().live_claims), (0, 0), "P6");
     world.script.answer(Answer::default());
     assert_eq!(world.ask(post("k", "")).text(), "run 2", "P6 never stuck");

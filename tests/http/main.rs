@@ -7,11 +7,13 @@
 #[allow(dead_code)] // used in part
 mod faults;
 mod grpc;
+mod handover;
 mod hostile;
 mod layer;
 mod listener;
 mod requests;
 mod runs;
+mod runtimes;
 mod script;
 mod stored;
 mod vectors;

@@ -239,8 +239,13 @@ impl World {
 
     /// The client goes away.
     pub fn hang_up(&self, call: &Call) {
-        self.pool.drop_tasks(call.name);
+        self.drop_call(call);
         self.pool.turn();
+    }
+
+    /// The client goes away, and nothing else is run yet.
+    pub fn drop_call(&self, call: &Call) {
+        self.pool.drop_tasks(call.name);
     }
 
     /// Moves the clock, and lets everything go on.
