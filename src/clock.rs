@@ -12,39 +12,53 @@
 
 use crate::sync::{Mutex, Signal};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A point on a monotonic clock, as the time since that clock's origin. Only comparable within one clock.
+///
+/// Counted in nanoseconds, up to 584 years; what is later counts as that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(Duration);
+pub struct Moment(NonZeroU64); // one more than the nanoseconds, so that an optional moment takes no more room
 
 impl Moment {
     /// The clock's origin.
-    pub const ORIGIN: Self = Self(Duration::ZERO);
+    pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
     /// The moment `since_origin` after the clock's origin.
     #[must_use]
     pub const fn new(since_origin: Duration) -> Self {
-        Self(since_origin)
+        Self::ORIGIN.after(since_origin)
     }
 
     /// This moment and `span` more, at most the last one that can be expressed.
     #[must_use]
     pub const fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(span))
+        Self(self.0.saturating_add(nanos(span)))
     }
 
     /// This moment less `span`, at least the origin.
     #[must_use]
     pub const fn before(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(span))
+        match NonZeroU64::new(self.0.get().saturating_sub(nanos(span))) {
+            Some(before) => Self(before),
+            None => Self::ORIGIN,
+        }
     }
 
     /// The time from `earlier` to this moment; zero if it lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+/// In nanoseconds, at most what a moment can be after its origin.
+const fn nanos(span: Duration) -> u64 {
+    match span.as_secs().checked_mul(1_000_000_000) {
+        Some(seconds) => seconds.saturating_add(span.subsec_nanos() as u64),
+        None => u64::MAX,
     }
 }
 
@@ -141,7 +155,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Moment {
-        Moment(self.origin.elapsed())
+        Moment::new(self.origin.elapsed())
     }
 
     fn wall(&self) -> WallTime {

@@ -3,24 +3,42 @@
 use super::loss::Loss;
 use super::waiters::Queue;
 use crate::protocol::{Holder, KeyView};
-use crate::sync::HashSeed;
+use crate::sync::{HashSeed, Signal};
 use crate::token::Token;
-use std::collections::HashMap;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    pub(super) entries: HashMap<Arc<[u8]>, Entry, HashSeed>,
+    entries: HashTable<Entry>,
+    seed: HashSeed,
     /// Numbers places and marks, so that each is removed only by its own (rule 12).
     pub(super) next_id: u64,
     /// Set by `close`; nothing is admitted, renewed or marked any more.
     pub(super) closed: bool,
 }
 
-#[derive(Debug, Default)]
+/// A key and its hash, which finds its shard and its place in there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hashed<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: u64,
+}
+
+/// Small, since there is one for each live lease: a million of them is to stay in the caches for as long as it can.
+#[derive(Debug)]
 pub(super) struct Entry {
+    key: Arc<[u8]>,
     pub(super) place: Option<Held>,
-    pub(super) marks: Vec<(u64, Holder)>,
+    /// What few keys have, and none for long.
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    pub(super) marks: SmallVec<[(u64, Holder); 1]>,
     pub(super) waiters: Queue,
     /// A pending record's token that was stored and never granted: it costs no attempt (rule 15).
     pub(super) never_granted: Option<Token>,
@@ -46,18 +64,43 @@ impl Held {
 }
 
 impl Entry {
+    pub(super) fn key(&self) -> &Arc<[u8]> {
+        &self.key
+    }
+
     pub(super) fn view(&self) -> KeyView<'_> {
         KeyView {
             place: self.place.as_ref().map(|held| &held.holder),
-            unsynced: self.marks.first().map(|(_, holder)| holder),
+            unsynced: self.marks().first().map(|(_, holder)| holder),
         }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.place.is_none()
-            && self.marks.is_empty()
-            && self.waiters.is_empty()
-            && self.never_granted.is_none()
+    pub(super) fn marks(&self) -> &[(u64, Holder)] {
+        self.rest.as_deref().map_or(&[], |rest| &rest.marks)
+    }
+
+    pub(super) fn waiters(&self) -> Option<&Queue> {
+        self.rest.as_deref().map(|rest| &rest.waiters)
+    }
+
+    /// The waiter that is responsible for the key.
+    pub(super) fn front(&self) -> Option<Arc<Signal>> {
+        self.waiters().and_then(Queue::front)
+    }
+
+    pub(super) fn never_granted(&self) -> Option<Token> {
+        self.rest.as_deref().and_then(|rest| rest.never_granted)
+    }
+
+    pub(super) fn set_never_granted(&mut self, token: Option<Token>) {
+        if token.is_some() || self.rest.is_some() {
+            self.rest().never_granted = token;
+        }
+    }
+
+    /// What few keys have, to be changed.
+    pub(super) fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
     }
 
     pub(super) fn has_place(&self, id: u64) -> bool {
@@ -71,21 +114,65 @@ impl Entry {
     }
 }
 
+impl Rest {
+    fn is_empty(&self) -> bool {
+        self.marks.is_empty() && self.waiters.is_empty() && self.never_granted.is_none()
+    }
+}
+
 impl Shard {
+    pub(super) fn new(seed: HashSeed) -> Self {
+        Self { entries: HashTable::new(), seed, next_id: 0, closed: false }
+    }
+
     pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
-    /// Removes the entry of `key` if nothing needs it any more.
-    pub(super) fn tidy(&mut self, key: &[u8]) {
-        if self.entries.get(key).is_some_and(Entry::is_idle) {
-            self.entries.remove(key);
-            // Memory goes back to its base, in steps large enough that each entry pays for its share once.
-            let (length, capacity) = (self.entries.len(), self.entries.capacity());
-            if capacity > 128 && length < capacity / 8 {
-                self.entries.shrink_to(length * 2);
-            }
+    pub(super) fn get(&self, name: Hashed<'_>) -> Option<&Entry> {
+        self.entries.find(name.hash, |entry| *entry.key == *name.key)
+    }
+
+    pub(super) fn get_mut(&mut self, name: Hashed<'_>) -> Option<&mut Entry> {
+        self.entries.find_mut(name.hash, |entry| *entry.key == *name.key)
+    }
+
+    /// The entry of `key`, whose hash is `hash`: a new one if there is none, which [`tidy`](Self::tidy) removes if it
+    /// stays empty.
+    pub(super) fn entry(&mut self, key: &Arc<[u8]>, hash: u64) -> &mut Entry {
+        let Self { entries, seed, .. } = self;
+        let found = entries.entry(hash, |entry| *entry.key == **key, |entry| seed.hash_one(&*entry.key));
+        found.or_insert_with(|| Entry { key: Arc::clone(key), place: None, rest: None }).into_mut()
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes all entries out.
+    pub(super) fn take(&mut self) -> HashTable<Entry> {
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Removes the entry of a key if nothing needs it any more.
+    pub(super) fn tidy(&mut self, name: Hashed<'_>) {
+        let Self { entries, seed, .. } = self;
+        let Ok(mut found) = entries.find_entry(name.hash, |entry| *entry.key == *name.key) else { return };
+        let entry = found.get_mut();
+        entry.rest.take_if(|rest| rest.is_empty());
+        if entry.place.is_some() || entry.rest.is_some() {
+            return;
+        }
+        found.remove();
+        // Memory goes back to its base, in steps large enough that each entry pays for its share once.
+        let (length, capacity) = (entries.len(), entries.capacity());
+        if capacity > 128 && length < capacity / 8 {
+            entries.shrink_to(length * 2, |entry| seed.hash_one(&*entry.key));
         }
     }
 }

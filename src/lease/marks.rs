@@ -1,5 +1,6 @@
 //! Asking for unsynced marks: what readers of plain values and the sweeper do.
 
+use super::entry::Entry;
 use super::table::{Refusal, Stamp, Table};
 use super::waiters::Waiting;
 use crate::protocol::Holder;
@@ -29,17 +30,17 @@ impl Table {
         stamp: Option<Stamp>,
         waiting: Option<&Waiting<'_>>,
     ) -> Result<Option<Stamp>, Refusal> {
-        let mut shard = self.shard(key).lock();
+        let (name, mut shard) = self.shard(key);
         if shard.closed {
             return Err(Refusal::Closed);
         }
         let stamp = stamp.unwrap_or(Stamp(shard.next_id));
-        let Some(entry) = shard.entries.get_mut(key) else { return Ok(None) };
-        if !entry.marks.iter().any(|(id, _)| *id <= stamp.0) {
+        let Some(entry) = shard.get_mut(name) else { return Ok(None) };
+        if !entry.marks().iter().any(|(id, _)| *id <= stamp.0) {
             return Ok(None);
         }
         if let Some(waiting) = waiting {
-            entry.waiters.join(&waiting.signal);
+            entry.rest().waiters.join(&waiting.signal);
         }
         Ok(Some(stamp))
     }
@@ -63,9 +64,9 @@ impl Table {
             if shard.closed {
                 return Err(Refusal::Closed);
             }
-            let marked = shard.entries.iter().filter(|(_, entry)| !entry.marks.is_empty());
-            let here = marked.filter(|(key, _)| within(key));
-            found.extend(here.map(|(key, _)| (Arc::clone(key), Stamp(shard.next_id))));
+            let marked = shard.entries().filter(|entry| !entry.marks().is_empty());
+            let here = marked.map(Entry::key).filter(|key| within(key));
+            found.extend(here.map(|key| (Arc::clone(key), Stamp(shard.next_id))));
         }
         Ok(found)
     }
@@ -73,33 +74,33 @@ impl Table {
     /// Whether no place was taken and no mark put since the look that gave `stamp`: then no record of the shard was
     /// swapped in meanwhile by anybody who had not begun before, and none of those was swapped back.
     pub(crate) fn is_undisturbed(&self, key: &[u8], stamp: Stamp) -> Result<bool, Refusal> {
-        let shard = self.shard(key).lock();
+        let (_, shard) = self.shard(key);
         if shard.closed { Err(Refusal::Closed) } else { Ok(stamp == Stamp(shard.next_id)) }
     }
 
     /// Whether the pending record of `key` with `token`, which was read before, may be one that was not granted yet:
     /// a claim puts no mark for being stored.
     pub(crate) fn storing(&self, key: &[u8], token: Token) -> Result<Option<Storing>, Refusal> {
-        let shard = self.shard(key).lock();
+        let (name, shard) = self.shard(key);
         if shard.closed {
             return Err(Refusal::Closed);
         }
-        let Some(entry) = shard.entries.get(key) else { return Ok(None) };
+        let Some(entry) = shard.get(name) else { return Ok(None) };
         let taking = entry.place.as_ref().is_some_and(|held| held.holder.deadline.is_none());
-        let never_granted = entry.never_granted == Some(token);
+        let never_granted = entry.never_granted() == Some(token);
         Ok(if taking { Some(Storing::Now) } else { never_granted.then_some(Storing::NeverGranted) })
     }
 
     /// Whether the record of `key` may be about to be written under `token`, or swapped back to what it was: while a
     /// place is being taken, and while a mark stands that has this token, or none because it is of a change by hand.
     pub(crate) fn may_be_written(&self, key: &[u8], token: Token) -> Result<bool, Refusal> {
-        let shard = self.shard(key).lock();
+        let (name, shard) = self.shard(key);
         if shard.closed {
             return Err(Refusal::Closed);
         }
-        let Some(entry) = shard.entries.get(key) else { return Ok(false) };
+        let Some(entry) = shard.get(name) else { return Ok(false) };
         let taking = entry.place.as_ref().is_some_and(|held| held.holder.deadline.is_none());
         let its_own = |(_, holder): &(_, Holder)| holder.token.is_none_or(|marked| marked == token);
-        Ok(taking || entry.marks.iter().any(its_own))
+        Ok(taking || entry.marks().iter().any(its_own))
     }
 }

@@ -18,12 +18,14 @@
 //! of a waiter that was just woken; the waiter then keeps its place in the queue.
 
 mod entry;
+mod look;
 mod loss;
 mod marks;
 mod place;
 mod table;
 mod waiters;
 
+pub(crate) use look::{Busy, Found, Looked};
 pub(crate) use loss::Loss;
 pub use loss::LossCause;
 pub(crate) use marks::Storing;

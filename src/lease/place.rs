@@ -127,19 +127,18 @@ impl PlaceName {
 
     /// When the lease ends or has ended, while nobody else was granted the key.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let shard = self.table.shard(&self.key).lock();
-        shard.entries.get(&self.key)?.held(self.id)?.holder.deadline
+        let (name, shard) = self.table.shard(&self.key);
+        shard.get(name)?.held(self.id)?.holder.deadline
     }
 
     fn change(&self, change: impl FnOnce(&mut Held, Moment) -> Result<(), Refusal>) -> Result<(), Refusal> {
         let now = self.table.clock.now();
         let front = {
-            let mut shard = self.table.shard(&self.key).lock();
+            let (name, mut shard) = self.table.shard(&self.key);
             if shard.closed {
                 return Err(Refusal::Closed);
             }
-            let entry = shard.entries.get_mut(&self.key);
-            let Some(entry) = entry else { return Err(Refusal::Lost { by: None }) };
+            let Some(entry) = shard.get_mut(name) else { return Err(Refusal::Lost { by: None }) };
             match &mut entry.place {
                 Some(held) if held.id == self.id => change(held, now)?,
                 Some(Held { former: Some(former), .. })
@@ -157,7 +156,7 @@ impl PlaceName {
                     return Err(Refusal::Lost { by });
                 }
             }
-            entry.waiters.front()
+            entry.front()
         };
         // The front waits for the deadline, which has changed.
         raise(front);
@@ -175,17 +174,17 @@ impl Place {
     fn leave(&self) -> Result<(), Refusal> {
         let PlaceName { table, key, id } = &self.name;
         let (held, front, ended) = {
-            let mut shard = table.shard(key).lock();
+            let (name, mut shard) = table.shard(key);
             if shard.closed {
                 return Err(Refusal::Closed);
             }
-            let Some(entry) = shard.entries.get_mut(key) else { return Err(Refusal::Lost { by: None }) };
+            let Some(entry) = shard.get_mut(name) else { return Err(Refusal::Lost { by: None }) };
             let Some(current) = &mut entry.place else { return Err(Refusal::Lost { by: None }) };
             let (held, front, ended) = if current.id == *id || Break::EndsAnothers.is() {
                 let mut held = entry.place.take();
                 entry.place = held.as_mut().and_then(|held| held.former.take()).map(|former| *former);
-                entry.never_granted = self.never_granted;
-                (held, entry.waiters.front(), Ok(()))
+                entry.set_never_granted(self.never_granted);
+                (held, entry.front(), Ok(()))
             } else {
                 // Another is on its way to the key, and was to give the place back. If it is a claim, it goes by this
                 // one as the attempt before (rule 11).
@@ -194,7 +193,7 @@ impl Place {
                 let former = current.former.take_if(|former| former.id == *id).map(|former| *former);
                 (Some(former.ok_or(lost)?), None, if claimed { Err(lost) } else { Ok(()) })
             };
-            shard.tidy(key);
+            shard.tidy(name);
             (held, front, ended)
         };
         if let Some(loss) = held.and_then(|held| held.loss) {

@@ -1,16 +1,16 @@
 //! The table itself: shards and entries.
 
-use super::entry::{Held, Shard};
+use super::entry::{Entry, Hashed, Held, Shard};
+use super::look::Busy;
 use super::loss::LossCause;
 use super::place::Place;
-use super::waiters::Waiting;
+use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
-use crate::sync::{Break, HashSeed, Mutex, SHARDS, Signal, hash_seed};
+use crate::sync::{Break, Guard, HashSeed, Mutex, SHARDS, Signal, hash_seed};
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) enum Admitted {
     /// in between still stands.
     Place { place: Place, ended: Option<Holder>, undisturbed: bool },
     /// In flight; a claimant that waits is in the queue now, and looks again when signalled or at `look_again`.
-    InFlight { holder: Holder, look_again: Option<Moment> },
+    InFlight { busy: Busy, look_again: Option<Moment> },
     /// In flight for something else.
     Mismatched,
     /// The store was closed.
@@ -65,45 +65,27 @@ pub(crate) enum Refusal {
 
 impl Table {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let shard = || {
-            CachePadded::new(Mutex::new(Shard {
-                entries: HashMap::with_hasher(hash_seed()),
-                next_id: 0,
-                closed: false,
-            }))
-        };
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed: hash_seed(), clock }
+        let seed = hash_seed();
+        let shard = || CachePadded::new(Mutex::new(Shard::new(seed.clone())));
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed, clock }
     }
 
-    pub(super) fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
-        // The upper half: the map inside uses the lower bits of a hash of its own.
-        let hash = self.seed.hash_one(key) >> 32;
-        &self.shards[usize::try_from(hash).unwrap_or(0) % self.shards.len()]
-    }
-
-    /// Judges a claimant by what memory knows, and changes nothing. This is all that a losing claim costs. The
-    /// stamp says how the shard stood; [`admit`](Self::admit) tells whether it still does.
-    pub(crate) fn look(&self, key: &[u8], purpose: Purpose) -> Result<(Admission, Stamp), Refusal> {
-        let now = self.clock.now();
-        let shard = self.shard(key).lock();
-        if shard.closed {
-            return Err(Refusal::Closed);
-        }
-        let admission = match shard.entries.get(key) {
-            Some(entry) => decide::admit(entry.view(), purpose, now),
-            None => Admission::Free { ended: None },
-        };
-        Ok((admission, Stamp(shard.next_id)))
+    /// The key with its hash, and its shard, locked.
+    pub(super) fn shard<'a>(&self, key: &'a [u8]) -> (Hashed<'a>, Guard<'_, Shard>) {
+        let hash = self.seed.hash_one(key);
+        // The bits between: the table inside goes by the lowest ones, and by the highest seven.
+        let index = usize::try_from((hash >> 32) & 0xFFFF).unwrap_or(0) % SHARDS;
+        (Hashed { key, hash }, self.shards[index].lock())
     }
 
     /// Whether a settling write stands on the key that no finished sync covers. Readers of a record ask this
     /// *after* they read it (rule 2).
     pub(crate) fn is_unsynced(&self, key: &[u8]) -> Result<bool, Refusal> {
-        let shard = self.shard(key).lock();
+        let (name, shard) = self.shard(key);
         if shard.closed {
             return Err(Refusal::Closed);
         }
-        Ok(shard.entries.get(key).is_some_and(|entry| !entry.marks.is_empty()))
+        Ok(shard.get(name).is_some_and(|entry| !entry.marks().is_empty()))
     }
 
     /// Judges a claimant and, if the key is free, gives it the place in the same critical section, which ends an
@@ -118,15 +100,14 @@ impl Table {
     ) -> Admitted {
         let now = self.clock.now();
         let mut lost = None;
-        let mut guard = self.shard(key).lock();
-        let shard = &mut *guard;
+        let (name, mut shard) = self.shard(key);
         if shard.closed {
             return Admitted::Closed;
         }
         let undisturbed = looked == Some(Stamp(shard.next_id));
         let id = shard.id();
         // One look-up for both outcomes; only a waiter or a new holder leaves an entry behind.
-        let entry = shard.entries.entry(Arc::clone(key)).or_default();
+        let entry = shard.entry(key, name.hash);
         let admission = if Break::CheckThenAct.is() {
             Admission::Free { ended: None } // the look of a moment ago is taken for granted
         } else {
@@ -134,6 +115,7 @@ impl Table {
         };
         let admitted = match admission {
             Admission::Free { ended } => {
+                let ended = ended.copied();
                 let holder =
                     Holder { token: None, attempt: 0, stored: false, purpose, since: now, deadline: None };
                 let former = entry.place.take().map(|former| Box::new(Held { former: None, ..former }));
@@ -142,18 +124,22 @@ impl Table {
                     lost = held.forget_former();
                 }
                 entry.place = Some(held);
-                let never_granted = entry.never_granted.take();
+                let never_granted = entry.never_granted();
+                entry.set_never_granted(None);
                 let place = Place::new(self, key, id, never_granted);
                 Admitted::Place { place, ended, undisturbed }
             }
             Admission::InFlight(holder) => {
-                let front = waiting.is_some_and(|waiting| entry.waiters.join(&waiting.signal));
-                Admitted::InFlight { holder, look_again: holder.deadline.filter(|_| front) }
+                let busy = Busy::new(holder, now);
+                let front = waiting.is_some_and(|waiting| entry.rest().waiters.join(&waiting.signal));
+                Admitted::InFlight { busy, look_again: busy.deadline.filter(|_| front) }
             }
             Admission::Mismatched => Admitted::Mismatched,
         };
-        shard.tidy(key);
-        drop(guard);
+        if !matches!(admitted, Admitted::Place { .. }) {
+            shard.tidy(name);
+        }
+        drop(shard);
         if let Some(loss) = lost {
             loss.raise(LossCause::Removed);
         }
@@ -163,35 +149,37 @@ impl Table {
     /// Puts a waiter in the queue if the key is in flight, and takes nothing if it is not.
     pub(crate) fn queue(&self, purpose: Purpose, waiting: &Waiting<'_>) -> Result<Queued, Refusal> {
         let now = self.clock.now();
-        let mut shard = self.shard(waiting.key).lock();
+        let (name, mut shard) = self.shard(waiting.key);
         if shard.closed {
             return Err(Refusal::Closed);
         }
-        let Some(entry) = shard.entries.get_mut(waiting.key) else { return Ok(Queued::Free) };
+        let Some(entry) = shard.get_mut(name) else { return Ok(Queued::Free) };
         match decide::admit(entry.view(), purpose, now) {
             Admission::Free { .. } | Admission::Mismatched => Ok(Queued::Free),
             Admission::InFlight(holder) => {
-                let front = entry.waiters.join(&waiting.signal);
-                Ok(Queued::Waits { look_again: holder.deadline.filter(|_| front) })
+                let deadline = holder.deadline;
+                let front = entry.rest().waiters.join(&waiting.signal);
+                Ok(Queued::Waits { look_again: deadline.filter(|_| front) })
             }
         }
     }
 
     /// Forgets that `token` was stored and never granted, now that its record is gone.
     pub(crate) fn forget_never_granted(&self, key: &[u8], token: Token) {
-        let mut shard = self.shard(key).lock();
-        if let Some(entry) = shard.entries.get_mut(key) {
-            entry.never_granted = entry.never_granted.filter(|stored| *stored != token);
-            shard.tidy(key);
+        let (name, mut shard) = self.shard(key);
+        if let Some(entry) = shard.get_mut(name) {
+            entry.set_never_granted(entry.never_granted().filter(|stored| *stored != token));
+            shard.tidy(name);
         }
     }
 
     /// Takes a waiter out of the queue and tells the next one that it is responsible now.
     pub(super) fn leave(&self, key: &[u8], signal: &Arc<Signal>) {
         let next = {
-            let mut shard = self.shard(key).lock();
-            let next = shard.entries.get_mut(key).and_then(|entry| entry.waiters.leave(signal));
-            shard.tidy(key);
+            let (name, mut shard) = self.shard(key);
+            let entry = shard.get_mut(name).filter(|entry| entry.waiters().is_some());
+            let next = entry.and_then(|entry| entry.rest().waiters.leave(signal));
+            shard.tidy(name);
             next
         };
         if let Some(next) = next.filter(|_| !Break::WakeNotPassed.is()) {
@@ -208,23 +196,22 @@ impl Table {
         place: Option<&Place>,
         only_with_place: bool,
     ) -> Result<Mark, Refusal> {
-        let mut guard = self.shard(key).lock();
-        let shard = &mut *guard;
+        let (name, mut shard) = self.shard(key);
         if shard.closed {
             return Err(Refusal::Closed);
         }
         let id = shard.id();
-        let entry = shard.entries.entry(Arc::clone(key)).or_default();
+        let entry = shard.entry(key, name.hash);
         if only_with_place && !place.is_some_and(|place| entry.has_place(place.id())) {
             // A mark would come too late for the one on its way, which may have read the record.
             let refusal = match place.and_then(|place| entry.held(place.id())) {
                 Some(_) => Refusal::BeingTaken,
                 None => Refusal::Lost { by: entry.place.as_ref().and_then(|held| held.holder.token) },
             };
-            shard.tidy(key);
+            shard.tidy(name);
             return Err(refusal);
         }
-        entry.marks.push((id, settling));
+        entry.rest().marks.push((id, settling));
         Ok(Mark { key: Arc::clone(key), id, frees: false })
     }
 
@@ -232,15 +219,15 @@ impl Table {
     /// the front if the write has freed the key, so that it is granted in the order of the queue.
     pub(crate) fn unmark(&self, mark: &Mark) {
         let woken = {
-            let mut shard = self.shard(&mark.key).lock();
-            let Some(entry) = shard.entries.get_mut(&mark.key) else { return };
-            entry.marks.retain(|(id, _)| *id != mark.id && !Break::RefusedClearsAll.is());
-            let woken: Vec<_> = if mark.frees {
-                entry.waiters.front().into_iter().collect()
-            } else {
-                entry.waiters.all().collect()
+            let (name, mut shard) = self.shard(&mark.key);
+            let Some(entry) = shard.get_mut(name) else { return };
+            let rest = entry.rest();
+            rest.marks.retain(|(id, _)| *id != mark.id && !Break::RefusedClearsAll.is());
+            let woken: Vec<_> = match mark.frees {
+                true => rest.waiters.front().into_iter().collect(),
+                false => rest.waiters.all().collect(),
             };
-            shard.tidy(&mark.key);
+            shard.tidy(name);
             woken
         };
         raise(woken);
@@ -251,7 +238,7 @@ impl Table {
         for shard in &self.shards {
             let woken: Vec<_> = {
                 let shard = shard.lock();
-                shard.entries.values().flat_map(|entry| entry.waiters.all().collect::<Vec<_>>()).collect()
+                shard.entries().filter_map(Entry::waiters).flat_map(Queue::all).collect()
             };
             raise(woken);
         }
@@ -266,15 +253,15 @@ impl Table {
             let entries = {
                 let mut shard = shard.lock();
                 shard.closed = true;
-                std::mem::take(&mut shard.entries)
+                shard.take()
             };
-            for entry in entries.into_values() {
-                if let Some(mut held) = entry.place {
+            for mut entry in entries {
+                if let Some(mut held) = entry.place.take() {
                     for loss in [held.forget_former(), held.loss].into_iter().flatten() {
                         loss.raise(LossCause::Closed);
                     }
                 }
-                raise(entry.waiters.all());
+                raise(entry.waiters().into_iter().flat_map(Queue::all));
             }
         }
     }
@@ -286,10 +273,10 @@ impl Table {
 
     /// The claim that has the key's place, and how many wait for the key.
     pub(crate) fn standing(&self, key: &[u8]) -> (Option<Holder>, usize) {
-        let shard = self.shard(key).lock();
-        let entry = shard.entries.get(key);
+        let (name, shard) = self.shard(key);
+        let entry = shard.get(name);
         let holder = entry.and_then(|entry| entry.place.as_ref()).map(|held| held.holder);
-        (holder, entry.map_or(0, |entry| entry.waiters.len()))
+        (holder, entry.and_then(Entry::waiters).map_or(0, Queue::len))
     }
 
     /// The keys that begin with `prefix` and whose place is taken by a claim that is live or on its way to be:
@@ -299,10 +286,10 @@ impl Table {
         let mut live = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            for (key, entry) in &shard.entries {
+            for entry in shard.entries() {
                 let over = |held: &Held| held.holder.deadline.is_some_and(|deadline| expired(now, deadline));
-                if key.starts_with(prefix) && entry.place.as_ref().is_some_and(|held| !over(held)) {
-                    live.push(Arc::clone(key));
+                if entry.key().starts_with(prefix) && entry.place.as_ref().is_some_and(|held| !over(held)) {
+                    live.push(Arc::clone(entry.key()));
                 }
             }
         }
@@ -315,10 +302,10 @@ impl Table {
         let mut sum = Occupancy::default();
         for shard in &self.shards {
             let shard = shard.lock();
-            sum.entries += shard.entries.len();
-            for entry in shard.entries.values() {
-                sum.waiters += entry.waiters.len();
-                sum.unsynced += entry.marks.len();
+            sum.entries += shard.len();
+            for entry in shard.entries() {
+                sum.waiters += entry.waiters().map_or(0, Queue::len);
+                sum.unsynced += entry.marks().len();
                 let live = entry
                     .place
                     .as_ref()

@@ -12,26 +12,26 @@ use crate::token::Token;
 /// What memory alone says to a claimant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Admission {
+pub enum Admission<'a> {
     /// Nobody has the key. `ended` is the claim whose lease ran out and whose place is taken with it.
     Free {
         /// The claim that just ended, if one did.
-        ended: Option<Holder>,
+        ended: Option<&'a Holder>,
     },
     /// A live claim, or a settle that is not durable yet, has the key.
-    InFlight(Holder),
+    InFlight(&'a Holder),
     /// The key is in flight for something else.
     Mismatched,
 }
 
 /// Judges a claim by what memory knows. Mismatch comes before busy (rule 16), a mark before the place.
-pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
+pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission<'_> {
     let live = match (view.unsynced, view.place) {
         (Some(unsynced), _) => unsynced,
         (None, Some(place))
             if place.deadline.is_some_and(|deadline| expired(now, deadline) || Break::EarlyTakeover.is()) =>
         {
-            return Admission::Free { ended: Some(*place) };
+            return Admission::Free { ended: Some(place) };
         }
         (None, Some(place)) if Break::TakingExpires.is() && place.deadline.is_none() => {
             return Admission::Free { ended: None };
@@ -41,7 +41,7 @@ pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
         }
         // One that is only taking the key holds nothing yet, and is done in a moment.
         (None, Some(place)) if purpose == Purpose::Force && place.deadline.is_some() => {
-            return Admission::Free { ended: Some(*place) };
+            return Admission::Free { ended: Some(place) };
         }
         (None, Some(place)) => place,
         (None, None) => return Admission::Free { ended: None },
@@ -52,7 +52,7 @@ pub fn admit(view: KeyView<'_>, purpose: Purpose, now: Moment) -> Admission {
         {
             Admission::Mismatched
         }
-        _ => Admission::InFlight(*live),
+        _ => Admission::InFlight(live),
     }
 }
 

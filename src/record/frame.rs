@@ -15,17 +15,19 @@ use crate::error::Damage;
 const MAGIC: [u8; 2] = [0xC1, 0xDB];
 const HEADER: usize = 12;
 
-/// Puts the frame around `payload`.
-pub(super) fn wrap(version: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len())
-        .expect("values are limited to 64 MiB, so a payload is shorter than 4 GiB");
-    let mut framed = Vec::with_capacity(HEADER + payload.len());
+/// Puts the frame around the payload that `write` appends, of which `room` is a guess at the length: a good one spares
+/// moving it.
+pub(super) fn wrap(version: u8, room: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(HEADER + room);
     framed.extend_from_slice(&MAGIC);
     framed.extend_from_slice(&[version, 0]);
-    framed.extend_from_slice(&length.to_le_bytes());
-    let checksum = checksum(&framed[2..8], payload);
-    framed.extend_from_slice(&checksum.to_le_bytes());
-    framed.extend_from_slice(payload);
+    framed.resize(HEADER, 0);
+    write(&mut framed);
+    let length = u32::try_from(framed.len() - HEADER)
+        .expect("values are limited to 64 MiB, so a payload is shorter than 4 GiB");
+    framed[4..8].copy_from_slice(&length.to_le_bytes());
+    let checksum = checksum(&framed[2..8], &framed[HEADER..]);
+    framed[8..HEADER].copy_from_slice(&checksum.to_le_bytes());
     framed
 }
 

@@ -206,7 +206,7 @@ impl Record {
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        frame::wrap(v1::VERSION, &v1::encode_record(self))
+        frame::wrap(v1::VERSION, v1::record_room(self), |payload| v1::encode_record(self, payload))
     }
 
     /// The record behind stored bytes, of any version ever released.
@@ -223,7 +223,7 @@ impl Record {
 
 /// The bytes that hold the durable token ceiling.
 pub(crate) fn encode_ceiling(ceiling: Token) -> Vec<u8> {
-    frame::wrap(v1::VERSION, &v1::encode_ceiling(ceiling))
+    frame::wrap(v1::VERSION, 8, |payload| v1::encode_ceiling(ceiling, payload))
 }
 
 pub(crate) fn decode_ceiling(bytes: &[u8]) -> Result<Token, Damage> {
@@ -235,7 +235,7 @@ pub(crate) fn decode_ceiling(bytes: &[u8]) -> Result<Token, Damage> {
 
 /// Stands in the token ceiling's place while a copy is being written: no payload, which no ceiling is.
 pub(crate) fn unfinished_copy() -> Vec<u8> {
-    frame::wrap(v1::VERSION, &[])
+    frame::wrap(v1::VERSION, 0, |_| {})
 }
 
 /// The version of a stored plain value, whose payload is the value's bytes.
@@ -243,7 +243,7 @@ const VALUE_VERSION: u8 = 1;
 
 /// The bytes to store for a plain value.
 pub(crate) fn encode_value(value: &[u8]) -> Vec<u8> {
-    frame::wrap(VALUE_VERSION, value)
+    frame::wrap(VALUE_VERSION, value.len(), |payload| payload.extend_from_slice(value))
 }
 
 /// The plain value behind stored bytes.
@@ -256,7 +256,7 @@ pub(crate) fn decode_value(bytes: &[u8]) -> Result<Vec<u8>, Damage> {
 
 /// The bytes that hold the high-water mark of the retention clock.
 pub(crate) fn encode_high_water(time: WallTime) -> Vec<u8> {
-    frame::wrap(v1::VERSION, &v1::encode_high_water(time))
+    frame::wrap(v1::VERSION, 8, |payload| v1::encode_high_water(time, payload))
 }
 
 pub(crate) fn decode_high_water(bytes: &[u8]) -> Result<WallTime, Damage> {

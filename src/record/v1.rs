@@ -8,7 +8,7 @@ use crate::clock::WallTime;
 use crate::error::{Damage, counted};
 use crate::fingerprint::Fingerprint;
 use crate::token::Token;
-use crate::value::{AT_FIRST, MAX_VALUE_LIMIT};
+use crate::value::MAX_VALUE_LIMIT;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -122,7 +122,20 @@ same_variants!(OnInterrupt, OnInterruptV1, Rerun, Quarantine);
 same_variants!(EndedBy, EndedByV1, LeaseOver, Dropped, Reopened);
 same_variants!(Omission, OmissionV1, TooLarge, NotEncodable, OnPurpose);
 
-pub(super) fn encode_record(record: &Record) -> Vec<u8> {
+/// At least as many bytes as `record` takes.
+pub(super) fn record_room(record: &Record) -> usize {
+    let kept = match &record.state {
+        State::Pending { checkpoint, .. } | State::Interrupted { checkpoint, .. } => {
+            checkpoint.as_ref().map_or(0, Vec::len)
+        }
+        State::Settled { result: Kept::Completed(value) | Kept::Failed(value), .. } => value.len(),
+        State::Settled { result: Kept::Omitted(_), .. } => 0,
+    };
+    // With integers of fixed width all that is not the value takes 108 bytes at most.
+    108 + kept
+}
+
+pub(super) fn encode_record(record: &Record, payload: &mut Vec<u8>) {
     let state = match &record.state {
         State::Pending { previous, checkpoint } => StateV1::Pending {
             previous: previous.map(|Previous { token, ended_by }| PreviousV1 {
@@ -144,7 +157,7 @@ pub(super) fn encode_record(record: &Record) -> Vec<u8> {
             by_hand: *by_hand,
         },
     };
-    encode(&RecordV1 {
+    let wire = RecordV1 {
         token: record.token.get(),
         attempt: record.attempt,
         fingerprint: record.fingerprint.map(|fingerprint| *fingerprint.as_bytes()),
@@ -155,7 +168,8 @@ pub(super) fn encode_record(record: &Record) -> Vec<u8> {
         max_attempts: record.terms.max_attempts,
         claimed_at_millis: record.claimed_at.unix_millis(),
         state,
-    })
+    };
+    encode(&wire, payload);
 }
 
 pub(super) fn decode_record(payload: &[u8]) -> Result<Record, Damage> {
@@ -197,16 +211,16 @@ pub(super) fn decode_record(payload: &[u8]) -> Result<Record, Damage> {
     })
 }
 
-pub(super) fn encode_ceiling(ceiling: Token) -> Vec<u8> {
-    encode(&CeilingV1 { ceiling: ceiling.get() })
+pub(super) fn encode_ceiling(ceiling: Token, payload: &mut Vec<u8>) {
+    encode(&CeilingV1 { ceiling: ceiling.get() }, payload);
 }
 
 pub(super) fn decode_ceiling(payload: &[u8]) -> Result<Token, Damage> {
     decode(payload).map(|CeilingV1 { ceiling }| Token::new(ceiling))
 }
 
-pub(super) fn encode_high_water(time: WallTime) -> Vec<u8> {
-    encode(&HighWaterV1 { time_millis: time.unix_millis() })
+pub(super) fn encode_high_water(time: WallTime, payload: &mut Vec<u8>) {
+    encode(&HighWaterV1 { time_millis: time.unix_millis() }, payload);
 }
 
 pub(super) fn decode_high_water(payload: &[u8]) -> Result<WallTime, Damage> {
@@ -221,12 +235,9 @@ fn config() -> bincode::config::Configuration<
     bincode::config::standard().with_fixed_int_encoding().with_limit()
 }
 
-fn encode<T: Serialize>(wire: &T) -> Vec<u8> {
-    // A small receipt is not moved while it grows.
-    let mut bytes = Vec::with_capacity(AT_FIRST);
-    bincode::serde::encode_into_std_write(wire, &mut bytes, config())
+fn encode<T: Serialize>(wire: &T, payload: &mut Vec<u8>) {
+    bincode::serde::encode_into_std_write(wire, payload, config())
         .expect("the wire structs hold only integers, options, enums and byte vectors, which always encode");
-    bytes
 }
 
 /// Byte strings are borrowed: to own one, bincode reserves the length that the bytes name before it looks for them.

@@ -12,8 +12,8 @@ use super::{Inner, Store};
 use crate::backend::{Commit, Swap};
 use crate::clock::expired;
 use crate::error::{ClaimError, Fault, StorageError};
-use crate::lease::{Queued, Waiting};
-use crate::protocol::{Holder, Purpose};
+use crate::lease::{Busy, Queued, Waiting};
+use crate::protocol::Purpose;
 use crate::sync::Break;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Store {
 /// A request whose record is to be swapped in with the others.
 struct Planned<'a> {
     index: usize,
-    request: &'a Resolved,
+    request: &'a Resolved<'a>,
     write: Write<'a>,
 }
 
@@ -104,7 +104,7 @@ impl Inner {
                         continue;
                     }
                     Ok(Step::Answer(outcome)) => Ok(outcome),
-                    Ok(Step::InFlight(holder, _)) => Ok(self.told_in_flight(&holder)),
+                    Ok(Step::InFlight(busy, _)) => Ok(self.told_in_flight(&busy)),
                     Ok(Step::Again) => {
                         undecided.push((index, request, Step::Again));
                         continue;
@@ -146,7 +146,7 @@ impl Inner {
     }
 
     /// Goes on from `step` as far as it can without writing; a record that moved under the look is looked at again.
-    fn plan<'a>(self: &'a Arc<Self>, request: &Resolved, mut step: Step<'a>) -> Result<Step<'a>, Fault> {
+    fn plan<'a>(self: &'a Arc<Self>, request: &Resolved<'_>, mut step: Step<'a>) -> Result<Step<'a>, Fault> {
         while let Step::Again = step {
             step = self.attempt(request, None)?;
         }
@@ -163,7 +163,7 @@ impl Inner {
             Err(fault) => return planned.iter().map(|_| Err(fault.clone())).collect(),
         };
         let commits: Vec<Commit<'_>> =
-            planned.iter_mut().map(|planned| planned.write.commit(&planned.request.key)).collect();
+            planned.iter_mut().map(|planned| planned.write.commit(planned.request.key)).collect();
         engine.commit(&commits).into_iter().map(Ok).collect()
     }
 
@@ -181,13 +181,13 @@ impl Inner {
                 continue;
             }
             let earlier: &Resolved = &resolved[earlier];
-            if request.fingerprint != earlier.fingerprint {
-                return Ok(AllClaimed::Refused { index, outcome: self.mismatched(&request.key) });
+            if request.fingerprint() != earlier.fingerprint() {
+                return Ok(AllClaimed::Refused { index, outcome: self.mismatched(request.key) });
             }
             request.check_same(earlier)?;
         }
         let order: Vec<usize> = first.into_values().collect();
-        let wait = resolved.iter().map(|request| request.wait).max().unwrap_or_default();
+        let wait = resolved.iter().map(|request| request.wait()).max().unwrap_or_default();
         let deadline = self.clock.now().after(wait);
         loop {
             let (index, refused) = match self.all_once(caller, &resolved, &order).await {
@@ -201,9 +201,9 @@ impl Inner {
             match refused {
                 Refused::Told(outcome) => return Ok(AllClaimed::Refused { index, outcome: *outcome }),
                 Refused::Again => {}
-                Refused::InFlight(holder) => {
+                Refused::InFlight(busy) => {
                     if expired(self.clock.now(), deadline) {
-                        return Ok(AllClaimed::Refused { index, outcome: self.told_in_flight(&holder) });
+                        return Ok(AllClaimed::Refused { index, outcome: self.told_in_flight(&busy) });
                     }
                     // Holding nothing, wait for that one key; what is told then is not taken, but looked at anew.
                     let left = deadline.since(self.clock.now());
@@ -222,19 +222,19 @@ impl Inner {
     async fn wait_for(
         self: &Arc<Self>,
         caller: Caller,
-        request: &Resolved,
+        request: &Resolved<'_>,
         limit: Duration,
     ) -> Result<(), Fault> {
         let deadline = self.clock.now().after(limit);
         let waiting = Waiting::new(&self.table, request.key.encoded());
         loop {
-            let purpose = Purpose::Work(request.fingerprint);
+            let purpose = Purpose::Work(request.fingerprint());
             let look_again = match self.table.queue(purpose, &waiting).map_err(|_| Fault::Closed)? {
                 Queued::Free => return Ok(()),
                 Queued::Waits { look_again } => look_again,
             };
             self.check_writable()?;
-            if self.sync_abandoned(&request.key)? {
+            if self.sync_abandoned(request.key)? {
                 continue;
             }
             if expired(self.clock.now(), deadline) {
@@ -250,7 +250,7 @@ impl Inner {
     async fn all_once(
         self: &Arc<Self>,
         caller: Caller,
-        resolved: &[Resolved],
+        resolved: &[Resolved<'_>],
         order: &[usize],
     ) -> Result<Vec<(usize, Claim)>, (usize, Refused)> {
         let (mut planned, mut ready) = (Vec::new(), Vec::new());
@@ -266,7 +266,7 @@ impl Inner {
                     continue;
                 }
                 Ok(Step::Answer(outcome)) => Refused::Told(Box::new(outcome)),
-                Ok(Step::InFlight(holder, _)) => Refused::InFlight(holder),
+                Ok(Step::InFlight(busy, _)) => Refused::InFlight(busy),
                 Ok(Step::Again) => Refused::Again,
                 Err(fault) => Refused::Failed(fault),
             };
@@ -296,7 +296,7 @@ impl Inner {
     async fn interrupt<'a>(
         self: &'a Arc<Self>,
         caller: Caller,
-        request: &Resolved,
+        request: &Resolved<'_>,
         write: Write<'a>,
     ) -> Result<Refused, Fault> {
         let (ready, marked) = match self.write(request, write)? {
@@ -355,7 +355,7 @@ impl Inner {
 /// Why not all keys could be had.
 enum Refused {
     Told(Box<Outcome>),
-    InFlight(Holder),
+    InFlight(Busy),
     /// Something moved; decide anew.
     Again,
     Failed(Fault),

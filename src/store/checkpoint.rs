@@ -27,22 +27,22 @@ impl Claim {
 
     pub(super) async fn save(&mut self, caller: Caller, progress: &[u8]) -> Result<(), CheckpointError> {
         self.swap_in(progress)?;
-        let (key, store) = (self.key.label(), Arc::clone(&self.store));
+        let (key, store) = (self.0.key.label(), Arc::clone(&self.0.store));
         let synced = store.next_sync(caller).await;
         synced.map_err(|fault| CheckpointError::Failed { key, cause: RetryCause::Fault(fault) })
     }
 
     fn swap_in(&mut self, progress: &[u8]) -> Result<(), CheckpointError> {
-        let (key, token) = (self.key.label(), self.token());
+        let (key, token) = (self.0.key.label(), self.token());
         let failed = |cause| CheckpointError::Failed { key, cause };
         let fault = |fault: Fault| failed(RetryCause::Fault(fault));
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.0.store);
         store.check_size(progress.len()).map_err(failed)?;
-        let Some(stored) = &self.stored else { return Err(CheckpointError::NotStored { key }) };
+        let Some(stored) = &self.0.stored else { return Err(CheckpointError::NotStored { key }) };
         store.check_writable().map_err(fault)?;
         let engine = store.engine.get().map_err(fault)?;
         // A closed store has ended its claims, whatever their records say.
-        store.is_unsynced(&self.key).map_err(fault)?;
+        store.is_unsynced(&self.0.key).map_err(fault)?;
         let mut seen = Some(stored.clone());
         let (record, bytes) = loop {
             let record = seen.as_deref().map(Record::decode).transpose();
@@ -61,25 +61,25 @@ impl Claim {
                 }
             };
             let bytes = new.encode();
-            match commit_one(&*engine, &Commit::swap(self.key.encoded(), seen.as_deref(), Some(&bytes))) {
+            match commit_one(&*engine, &Commit::swap(self.0.key.encoded(), seen.as_deref(), Some(&bytes))) {
                 Ok(Swap::Done) => break (new, bytes),
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9).
-                Err(error) => match engine.read(self.key.encoded()) {
+                Err(error) => match engine.read(self.0.key.encoded()) {
                     Ok(found) if found.as_ref() == Some(&bytes) => break (new, bytes),
                     _ => return Err(fault(error.into())),
                 },
             }
         };
-        *self.record = record;
-        self.stored = Some(bytes);
+        self.0.record = record;
+        self.0.stored = Some(bytes);
         Ok(())
     }
 
     /// The progress that this attempt or the one before it saved last.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<&[u8]> {
-        match &self.record.state {
+        match &self.0.record.state {
             State::Pending { checkpoint, .. } => checkpoint.as_deref(),
             State::Interrupted { .. } | State::Settled { .. } => None,
         }

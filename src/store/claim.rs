@@ -10,8 +10,8 @@ use crate::clock::{Moment, expired};
 use crate::commit::Ticket;
 use crate::error::{ClaimError, Fault};
 use crate::key::Key;
-use crate::lease::Waiting;
-use crate::protocol::decide::{self, Admission, Ask, Verdict};
+use crate::lease::{Busy, Found, Looked, Waiting};
+use crate::protocol::decide::{self, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, Record, State};
 use crate::sync::Working;
@@ -24,7 +24,8 @@ pub(super) enum Step<'a> {
     Answer(Outcome),
     /// The place is taken, and nothing is to be written: [`finish`](Inner::finish) grants it.
     Ready(Box<Ready>),
-    InFlight(Holder, Option<Moment>),
+    /// A claimant that waits looks again then, if nobody wakes it before.
+    InFlight(Busy, Option<Moment>),
     /// Something changed in between: decide anew from the top.
     Again,
     /// The place is taken; this is to be swapped in.
@@ -49,16 +50,15 @@ impl Inner {
     ) -> Result<Outcome, ClaimError> {
         let request = self.check(request)?;
         let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
-        let deadline = self.clock.now().after(request.wait);
         let waiting = self.waiting(&request);
         loop {
-            match self.next(&request, waiting.as_ref(), deadline).map_err(failed)? {
+            match self.next(&request, waiting.as_ref()).map_err(failed)? {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again => {}
                 Next::WaitUntil(until) => {
                     // It is in the queue by now: what is abandoned from here on wakes it.
-                    if let Some(waiting) = &waiting
-                        && !self.sync_abandoned(&request.key).map_err(failed)?
+                    if let Some((waiting, _)) = &waiting
+                        && !self.sync_abandoned(request.key).map_err(failed)?
                     {
                         self.pause(caller, waiting.signal(), until).await.map_err(failed)?;
                     }
@@ -72,7 +72,7 @@ impl Inner {
     }
 
     /// The checked request, unless it is for a key whose work this thread is doing.
-    pub(super) fn check(&self, request: &Request) -> Result<Resolved, ClaimError> {
+    pub(super) fn check<'a>(&self, request: &'a Request) -> Result<Resolved<'a>, ClaimError> {
         let request = request.resolve(&self.settings.terms)?;
         if Working::is_on(self.identity(), request.key.encoded()) {
             return Err(ClaimError::Nested { key: request.key.label() });
@@ -80,19 +80,34 @@ impl Inner {
         Ok(request)
     }
 
-    /// The standing of a claimant that waits; `None` for one that does not.
-    pub(super) fn waiting<'a>(&'a self, request: &'a Resolved) -> Option<Waiting<'a>> {
-        (!request.wait.is_zero()).then(|| Waiting::new(&self.table, request.key.encoded()))
+    /// The standing of a claimant that waits, and until when it does; `None` for one that does not.
+    fn waiting<'a>(&'a self, request: &'a Resolved) -> Option<(Waiting<'a>, Moment)> {
+        let standing = || Waiting::new(&self.table, request.key.encoded());
+        (!request.wait().is_zero()).then(|| (standing(), self.clock.now().after(request.wait())))
+    }
+
+    /// What a claimant that does not wait is told if memory alone says that the key is in flight. [`next`](Self::next)
+    /// would tell the same: this is what most losers cost, kept apart since it is a fraction of that.
+    pub(super) fn refused_at_once(&self, request: &Request) -> Option<InFlight> {
+        let request = self.check(request).ok().filter(|request| request.wait().is_zero())?;
+        let now = self.clock.now();
+        let looked = self.table.look(request.key.encoded(), Purpose::Work(request.fingerprint()), now);
+        match looked {
+            Ok(Looked { found: Found::InFlight(busy), unsynced: false, .. }) => {
+                self.counters.in_flight.add(1);
+                Some(in_flight(&busy))
+            }
+            _ => None,
+        }
     }
 
     /// Goes as far as it can without waiting.
-    pub(super) fn next(
+    fn next(
         self: &Arc<Self>,
-        request: &Resolved,
-        waiting: Option<&Waiting<'_>>,
-        deadline: Moment,
+        request: &Resolved<'_>,
+        waiting: Option<&(Waiting<'_>, Moment)>,
     ) -> Result<Next, Fault> {
-        let mut step = self.attempt(request, waiting)?;
+        let mut step = self.attempt(request, waiting.map(|(waiting, _)| waiting))?;
         while let Step::Write(write) = step {
             step = match self.write(request, *write)? {
                 Landed::Swapped(ready, marked) => {
@@ -106,49 +121,50 @@ impl Inner {
             Step::Answer(outcome) => Next::Tell(outcome),
             Step::Ready(ready) => Next::Tell(self.finish(request, *ready)?),
             Step::Again | Step::Write(_) => Next::Again,
-            Step::InFlight(holder, look_again) => {
-                let now = self.clock.now();
-                if waiting.is_some() && !expired(now, deadline) {
-                    Next::WaitUntil(look_again.map_or(deadline, |at| at.min(deadline)))
-                } else {
-                    Next::Tell(self.told_in_flight(&holder))
+            Step::InFlight(busy, look_again) => match waiting {
+                Some((_, deadline)) if !expired(busy.now, *deadline) => {
+                    Next::WaitUntil(look_again.map_or(*deadline, |at| at.min(*deadline)))
                 }
-            }
+                _ => Next::Tell(self.told_in_flight(&busy)),
+            },
         })
     }
 
-    pub(super) fn told_in_flight(&self, holder: &Holder) -> Outcome {
+    pub(super) fn told_in_flight(&self, busy: &Busy) -> Outcome {
         self.counters.in_flight.add(1);
-        Outcome::InFlight(in_flight(holder, self.clock.now()))
+        Outcome::InFlight(in_flight(busy))
     }
 
     /// Goes as far as it can without writing.
     pub(super) fn attempt<'a>(
         self: &'a Arc<Self>,
-        request: &Resolved,
+        request: &Resolved<'_>,
         waiting: Option<&Waiting<'_>>,
     ) -> Result<Step<'a>, Fault> {
         let key = &request.key;
         // Memory alone refuses most losers.
-        let looked = self.table.look(key.encoded(), Purpose::Work(request.fingerprint));
-        let (admission, stamp) = looked.map_err(|_| Fault::Closed)?;
-        match admission {
-            Admission::Free { .. } => {}
+        let now = self.clock.now();
+        let looked = self.table.look(key.encoded(), Purpose::Work(request.fingerprint()), now);
+        let looked = looked.map_err(|_| Fault::Closed)?;
+        match looked.found {
+            Found::Free => {}
             // What was abandoned may have come to nothing, and then it is for nothing.
-            Admission::Mismatched | Admission::InFlight(_) if self.sync_abandoned(key)? => {
+            Found::Mismatched | Found::InFlight(_) if self.sync_abandoned(key)? => {
                 return Ok(Step::Again);
             }
-            Admission::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
-            Admission::InFlight(holder) if waiting.is_none() => {
-                self.is_unsynced(key)?;
-                return Ok(Step::InFlight(holder, None));
+            Found::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
+            Found::InFlight(busy) if waiting.is_none() => {
+                if looked.unsynced {
+                    self.check_told_unsynced()?;
+                }
+                return Ok(Step::InFlight(busy, None));
             }
-            Admission::InFlight(_) => return self.enter(request, waiting, None),
+            Found::InFlight(_) => return self.enter(request, waiting, None),
         }
         let Some(seen) = self.read(key)? else { return Ok(Step::Again) };
         match decide::claim(seen.record.as_ref(), &self.ask(request, None, None))? {
             Verdict::Grant(_) | Verdict::Interrupt(_) => {
-                self.enter(request, waiting, Some((seen.bytes, stamp)))
+                self.enter(request, waiting, Some((seen.bytes, looked.stamp)))
             }
             verdict => self.tell(key, verdict, seen.record),
         }
@@ -216,7 +232,7 @@ impl Inner {
         never_granted: Option<Token>,
     ) -> Ask<'a> {
         Ask {
-            fingerprint: request.fingerprint,
+            fingerprint: request.fingerprint(),
             terms: &request.terms,
             wall: self.wall(),
             opening: Opening { first: self.tokens.first(), ceiling: self.tokens.ceiling() },
@@ -226,11 +242,12 @@ impl Inner {
     }
 }
 
-pub(super) fn in_flight(holder: &Holder, now: Moment) -> InFlight {
+#[inline]
+pub(super) fn in_flight(busy: &Busy) -> InFlight {
     InFlight {
-        token: holder.token,
-        attempt: holder.attempt,
-        age: now.since(holder.since),
-        remaining: holder.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
+        token: busy.token,
+        attempt: busy.attempt,
+        age: busy.now.since(busy.since),
+        remaining: busy.deadline.map_or(Duration::ZERO, |deadline| deadline.since(busy.now)),
     }
 }

@@ -33,11 +33,14 @@ use std::time::Duration;
 /// memory is told to [try again](super::RetryCause::BeingTaken), and of a stored one the first to change the record
 /// has it.
 #[must_use = "a claim that is dropped ends at once"]
-pub struct Claim {
+pub struct Claim(pub(super) Box<Granted>); // so that what losers are told is small
+
+/// What a claim is made of.
+pub(super) struct Granted {
     pub(super) store: Arc<Inner>,
     pub(super) key: Key,
     /// The pending record, whether or not it was stored.
-    pub(super) record: Box<Record>,
+    pub(super) record: Record,
     pub(super) since: Moment,
     /// Its bytes in the store; `None` if the claim is kept in memory alone.
     pub(super) stored: Option<Vec<u8>>,
@@ -54,24 +57,24 @@ impl Claim {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.key
+        &self.0.key
     }
 
     /// Takes the place out, to end it. What renews it ends first.
     pub(super) fn take_place(&mut self) -> Option<Place> {
-        let renewal = self.renewal.lock().take();
+        let renewal = self.0.renewal.lock().take();
         drop(renewal);
-        self.place.take()
+        self.0.place.take()
     }
 
     /// What memory says of this claim while it settles.
     pub(super) fn settling(&self) -> Holder {
         Holder {
-            token: Some(self.record.token),
-            attempt: self.record.attempt,
-            stored: self.stored.is_some(),
-            purpose: Purpose::Work(self.record.fingerprint),
-            since: self.since,
+            token: Some(self.0.record.token),
+            attempt: self.0.record.attempt,
+            stored: self.0.stored.is_some(),
+            purpose: Purpose::Work(self.0.record.fingerprint),
+            since: self.0.since,
             deadline: None,
         }
     }
@@ -79,20 +82,20 @@ impl Claim {
     /// The fencing token. Hand it to what the work changes, and let that refuse older ones.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.record.token
+        self.0.record.token
     }
 
     /// Which attempt at this key's work it is, from 1. Exact for claims with [`Durability::Full`], else at least
     /// this many.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.record.attempt
+        self.0.record.attempt
     }
 
     /// The attempt before, which ended without settling and may have acted.
     #[must_use]
     pub fn previous(&self) -> Option<Previous> {
-        match self.record.state {
+        match self.0.record.state {
             State::Pending { previous, .. } => previous,
             State::Interrupted { .. } | State::Settled { .. } => None,
         }
@@ -101,8 +104,8 @@ impl Claim {
     /// The rest of the lease; zero once it has run out or the claim was lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let deadline = self.place.as_ref().and_then(|place| place.name().deadline());
-        deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
+        let deadline = self.0.place.as_ref().and_then(|place| place.name().deadline());
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.0.store.clock.now()))
     }
 
     /// Starts the lease anew: `lease` from now, which may also be sooner than it would have ended.
@@ -111,10 +114,10 @@ impl Claim {
     /// [`ExpiredLease`] once the lease has run out or the claim was lost; nothing is changed then. A lease out of
     /// bounds is refused as well.
     pub fn renew(&self, lease: Duration) -> Result<(), ExpiredLease> {
-        let key = || self.key.label();
+        let key = || self.0.key.label();
         check_lease(lease).map_err(|source| ExpiredLease::Invalid { key: key(), source })?;
-        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key: key(), fault })?;
-        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key: key(), by: None }) };
+        self.0.store.check_process().map_err(|fault| ExpiredLease::Failed { key: key(), fault })?;
+        let Some(place) = &self.0.place else { return Err(ExpiredLease::Lost { key: key(), by: None }) };
         place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key(), refusal))
     }
 
@@ -130,17 +133,17 @@ impl Claim {
     /// # Errors
     /// [`ExpiredLease`] as [`renew`](Self::renew); `max_hold` has the bounds of a lease.
     pub fn keep_alive(&self, max_hold: Duration) -> Result<(), ExpiredLease> {
-        let key = || self.key.label();
+        let key = || self.0.key.label();
         check_hold(max_hold).map_err(|source| ExpiredLease::Invalid { key: key(), source })?;
-        self.store.check_process().map_err(|fault| ExpiredLease::Failed { key: key(), fault })?;
-        let Some(place) = &self.place else { return Err(ExpiredLease::Lost { key: key(), by: None }) };
-        let until = self.since.after(max_hold);
-        if expired(self.store.clock.now(), until) {
+        self.0.store.check_process().map_err(|fault| ExpiredLease::Failed { key: key(), fault })?;
+        let Some(place) = &self.0.place else { return Err(ExpiredLease::Lost { key: key(), by: None }) };
+        let until = self.0.since.after(max_hold);
+        if expired(self.0.store.clock.now(), until) {
             return Err(ExpiredLease::Expired { key: key() });
         }
-        let renewal = Renewal::start(&self.store.timer, place.name(), self.record.terms.lease, until)
+        let renewal = Renewal::start(&self.0.store.timer, place.name(), self.0.record.terms.lease, until)
             .map_err(|refusal| ExpiredLease::refused(key(), refusal))?;
-        let former = self.renewal.lock().replace(renewal);
+        let former = self.0.renewal.lock().replace(renewal);
         drop(former);
         Ok(())
     }
@@ -150,14 +153,14 @@ impl Claim {
     ///
     /// Asking is cheap, as often as it is done, and leaves nothing behind; so is cloning. Tasks can await it.
     pub fn lost(&self) -> LossSignal {
-        LossSignal::of(&self.store, self.place.as_ref())
+        LossSignal::of(&self.0.store, self.0.place.as_ref())
     }
 }
 
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Claim")
-            .field("key", &self.key)
+            .field("key", &self.0.key)
             .field("token", &self.token())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()

@@ -36,8 +36,9 @@ use crate::backend::{Commit, Engine, Swap, Write};
 use crate::clock::WallTime;
 use crate::error::{AdminError, Damage, Fault};
 use crate::key::{IndexEntry, Key};
+use crate::lease::Found;
 use crate::protocol::Purpose;
-use crate::protocol::decide::{self, Admission, Sweeping};
+use crate::protocol::decide::{self, Sweeping};
 use crate::record::{Record, State};
 use crate::token::Token;
 use std::ops::ControlFlow;
@@ -155,8 +156,9 @@ impl Inner {
 
     fn is_stale(&self, stored: &[u8]) -> Result<bool, Fault> {
         let Some(IndexEntry { token, key, .. }) = IndexEntry::decode(stored) else { return Ok(true) };
-        let looked = self.table.look(key.encoded(), Purpose::Upkeep).map_err(|_| Fault::Closed)?;
-        if matches!(looked.0, Admission::InFlight(_)) {
+        let looked = self.table.look(key.encoded(), Purpose::Upkeep, self.clock.now());
+        let looked = looked.map_err(|_| Fault::Closed)?;
+        if matches!(looked.found, Found::InFlight(_)) {
             return Ok(false);
         }
         let bytes = self.engine.get()?.read(key.encoded())?;
@@ -164,7 +166,8 @@ impl Inner {
         // An entry that is not due may be that of a settle to come, if the record is still its token's.
         let moved_on = record.as_ref().is_none_or(|record| record.token != token);
         // In this order: what was read may be swapped back to the entry's record, or have been.
-        let undisturbed = self.table.is_undisturbed(key.encoded(), looked.1).map_err(|_| Fault::Closed)?;
+        let undisturbed =
+            self.table.is_undisturbed(key.encoded(), looked.stamp).map_err(|_| Fault::Closed)?;
         let stale = decide::sweep(record.as_ref(), token, self.wall(), None) == Sweeping::Stale;
         Ok(moved_on && undisturbed && stale)
     }

@@ -163,7 +163,11 @@ impl Store {
     /// # Errors
     /// [`ClaimError`]. No error grants the key, and none frees it.
     pub fn claim(&self, request: impl Into<Request>) -> Result<Outcome, ClaimError> {
-        on_this_thread(self.0.claim(Caller::Thread, &request.into()))
+        let request = request.into();
+        match self.0.refused_at_once(&request) {
+            Some(in_flight) => Ok(Outcome::InFlight(in_flight)),
+            None => on_this_thread(self.0.claim(Caller::Thread, &request)),
+        }
     }
 
     /// Ends this opening: refuses new claims, wakes those who wait, fences every claim, makes durable what was
@@ -282,13 +286,15 @@ impl Inner {
     fn is_unsynced(&self, key: &Key) -> Result<bool, Fault> {
         self.sync_abandoned(key)?;
         let unsynced = self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)?;
-        if unsynced
-            && !Break::PoisonUntold.is()
-            && let Some(poisoned) = self.commit.poisoned()
-        {
-            return Err(poisoned.into());
+        if unsynced {
+            self.check_told_unsynced()?;
         }
         Ok(unsynced)
+    }
+
+    /// Refuses to tell of a key with an unsynced mark if no sync ever will cover that.
+    fn check_told_unsynced(&self) -> Result<(), Fault> {
+        if Break::PoisonUntold.is() { Ok(()) } else { self.check_writable() }
     }
 
     fn limit(&self) -> Duration {

@@ -101,8 +101,8 @@ impl Request {
     }
 
     /// The request, checked and with the store's defaults filled in.
-    pub(super) fn resolve(&self, defaults: &Terms) -> Result<Resolved, ClaimError> {
-        let key = self.key.clone()?;
+    pub(super) fn resolve(&self, defaults: &Terms) -> Result<Resolved<'_>, ClaimError> {
+        let key = self.key.as_ref().map_err(|error| *error)?;
         let terms = Terms {
             lease: self.lease.unwrap_or(defaults.lease),
             retention: self.retention.unwrap_or(defaults.retention),
@@ -115,21 +115,30 @@ impl Request {
             let given = format!("{:?}", self.wait);
             return Err(InvalidSetting { setting: "wait", given, allowed: "at most 24 h" }.into());
         }
-        let max_live = self.max_live;
-        Ok(Resolved { key, fingerprint: self.fingerprint, terms, wait: self.wait, max_live })
+        Ok(Resolved { request: self, key, terms })
     }
 }
 
 /// A checked request.
-pub(super) struct Resolved {
-    pub(super) key: Key,
-    pub(super) fingerprint: Option<Fingerprint>,
+pub(super) struct Resolved<'a> {
+    request: &'a Request,
+    pub(super) key: &'a Key,
     pub(super) terms: Terms,
-    pub(super) wait: Duration,
-    pub(super) max_live: Option<usize>,
 }
 
-impl Resolved {
+impl Resolved<'_> {
+    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
+        self.request.fingerprint
+    }
+
+    pub(super) fn wait(&self) -> Duration {
+        self.request.wait
+    }
+
+    pub(super) fn max_live(&self) -> Option<usize> {
+        self.request.max_live
+    }
+
     /// Whether this asks for its key on the same terms as `earlier`, a request for the same key in the same call.
     pub(super) fn check_same(&self, earlier: &Self) -> Result<(), InvalidSetting> {
         let (terms, before) = (&self.terms, &earlier.terms);
@@ -139,7 +148,7 @@ impl Resolved {
             ("durability", terms.durability != before.durability, format!("{:?}", terms.durability)),
             ("on_interrupt", terms.on_interrupt != before.on_interrupt, format!("{:?}", terms.on_interrupt)),
             ("max_attempts", terms.max_attempts != before.max_attempts, shown(terms.max_attempts)),
-            ("max_live", self.max_live != earlier.max_live, shown(self.max_live)),
+            ("max_live", self.max_live() != earlier.max_live(), shown(self.max_live())),
         ];
         match differing.into_iter().find(|(_, differs, _)| *differs) {
             Some((setting, _, given)) => Err(InvalidSetting {

@@ -194,7 +194,7 @@ impl Store {
             Outcome::Interrupted(case) => return refuse(Refused::Interrupted(case)),
         };
         let ended = {
-            let (store, key) = (self.0.identity(), claim.key.encoded());
+            let (store, key) = (self.0.identity(), claim.0.key.encoded());
             let mut work = pin!(work(&claim));
             // For each poll anew: a task may go on on another thread, and others run on this one in between.
             poll_fn(|context| {

@@ -28,7 +28,7 @@ impl Claim {
     /// the key was [resolved](Store::resolve) by hand, whatever with; *retry* with the claim if the result is too
     /// large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage failed.
     pub fn complete<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SettleError> {
-        let act = self.store.completion(value);
+        let act = self.0.store.completion(value);
         self.settle_here(act)
     }
 
@@ -37,7 +37,7 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn complete_bytes(self, bytes: impl Into<Vec<u8>>) -> Result<(), SettleError> {
-        let act = self.store.completion_of(bytes.into());
+        let act = self.0.store.completion_of(bytes.into());
         self.settle_here(act)
     }
 
@@ -47,7 +47,7 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn fail<T: Serialize + ?Sized>(self, reason: &T) -> Result<(), SettleError> {
-        let act = self.store.failure(reason);
+        let act = self.0.store.failure(reason);
         self.settle_here(act)
     }
 
@@ -81,7 +81,7 @@ impl Claim {
             Ok(act) => act,
             Err(cause) => return Err(SettleError::retry(self, cause)),
         };
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.0.store);
         let applied = store.apply(&mut self, &act);
         let synced = match applied.and_then(|marked| Ok(marked.map(Marked::returned).transpose()?)) {
             Ok(Some(ticket)) => store.synced(caller, ticket).await,
@@ -92,11 +92,11 @@ impl Claim {
     }
 
     pub(super) fn failed(self, failure: Failure) -> SettleError {
-        let (key, token) = (self.key.label(), self.token());
+        let (key, token) = (self.0.key.label(), self.token());
         match failure {
             Failure::Fault(fault) => SettleError::retry(self, RetryCause::Fault(fault)),
             Failure::Lost { by } => {
-                self.store.counters.refused_late.add(1);
+                self.0.store.counters.refused_late.add(1);
                 SettleError::Lost(Lost { key, token, by })
             }
             Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
@@ -132,7 +132,7 @@ pub(super) type Completion = (Claim, Result<Act, RetryCause>);
 /// The completions of many claims, each encoded and judged by its own store.
 pub(super) fn completions<T: Serialize>(results: impl IntoIterator<Item = (Claim, T)>) -> Vec<Completion> {
     let completion = |(claim, value): (Claim, T)| {
-        let act = claim.store.completion(&value);
+        let act = claim.0.store.completion(&value);
         (claim, act)
     };
     results.into_iter().map(completion).collect()
@@ -181,25 +181,25 @@ impl Inner {
     pub(super) fn apply(&self, claim: &mut Claim, act: &Act) -> Result<Option<Marked<'_>>, Failure> {
         self.check_writable()?;
         let engine = self.engine.get()?;
-        let durable = claim.stored.is_some();
-        if !durable && matches!(act, Act::Release) && claim.place.is_some() {
+        let durable = claim.0.stored.is_some();
+        if !durable && matches!(act, Act::Release) && claim.0.place.is_some() {
             return self.release_in_memory(claim, &*engine);
         }
-        let relaxed = claim.record.terms.durability == Durability::Relaxed;
+        let relaxed = claim.0.record.terms.durability == Durability::Relaxed;
         let synced = match act {
             Act::Settle(_) | Act::SettleWith(..) => !relaxed,
-            Act::Release => decide::release_is_synced(&claim.record.terms),
+            Act::Release => decide::release_is_synced(&claim.0.record.terms),
         };
         // The mark goes on before the swap (rule 1), and in the same step a claim in memory learns whether its
         // place is still its own: while the mark stands, nobody takes it.
-        let only_with_place = !durable && claim.place.is_some();
-        let mark = || self.mark(&claim.key, claim.settling(), claim.place.as_ref(), only_with_place);
+        let only_with_place = !durable && claim.0.place.is_some();
+        let mark = || self.mark(&claim.0.key, claim.settling(), claim.0.place.as_ref(), only_with_place);
         let mut marked = if Break::MarkAfterSwap.is() { None } else { Some(mark()?) };
         if Break::FreedBeforeSwap.is() && matches!(act, Act::Release) {
             if let Some(marked) = marked.take() {
                 marked.clear();
             }
-            drop(claim.place.take());
+            drop(claim.0.place.take());
         }
         let effects = act.effects();
         if let Some(marked) = &mut marked
@@ -207,7 +207,7 @@ impl Inner {
         {
             marked.also(claim.settling(), &effects)?;
         }
-        if act.completes() && *claim.tried.get_or_insert_with(|| effects.clone()) != effects {
+        if act.completes() && *claim.0.tried.get_or_insert_with(|| effects.clone()) != effects {
             // The record tells whether a completion stands, and not with which effects.
             return Err(refused(marked, Failure::OtherEffects));
         }
@@ -215,24 +215,24 @@ impl Inner {
             self.relaxed_values.fetch_max(1, Ordering::Release);
         }
         // A claim without a place has swapped before and was not told: the record says how that went.
-        let mut seen = match &claim.place {
-            Some(_) => claim.stored.clone(),
-            None => engine.read(claim.key.encoded())?,
+        let mut seen = match &claim.0.place {
+            Some(_) => claim.0.stored.clone(),
+            None => engine.read(claim.0.key.encoded())?,
         };
         loop {
             let record = seen.as_deref().map(Record::decode).transpose();
             let record = record.map_err(Fault::from)?;
             let step = match act {
                 Act::Settle(result) | Act::SettleWith(result, _) => {
-                    let mine = claim.place.is_some();
+                    let mine = claim.0.place.is_some();
                     let wall = self.wall();
-                    decide::settle(record.as_ref(), &claim.record, durable, mine, result, wall)
+                    decide::settle(record.as_ref(), &claim.0.record, durable, mine, result, wall)
                 }
-                Act::Release => decide::release(record.as_ref(), claim.record.token),
+                Act::Release => decide::release(record.as_ref(), claim.0.record.token),
             };
             let (new, hint) = match step {
                 Settling::Swap(new) => {
-                    let hint = index::hint(&claim.key, record.as_ref(), new.as_ref());
+                    let hint = index::hint(&claim.0.key, record.as_ref(), new.as_ref());
                     (new.map(|record| record.encode()), hint)
                 }
                 Settling::Confirmed => break,
@@ -242,14 +242,14 @@ impl Inner {
                 }
                 Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
             };
-            let swap = Commit::swap(claim.key.encoded(), seen.as_deref(), new.as_deref());
+            let swap = Commit::swap(claim.0.key.encoded(), seen.as_deref(), new.as_deref());
             match commit_one(&*engine, &Commit { hints: hint.as_slice(), effects: &effects, ..swap }) {
                 Ok(Swap::Done) => break,
                 Ok(Swap::Refused { current }) => seen = current,
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.
                 Err(error) => {
-                    claim.unclear = true;
-                    match engine.read(claim.key.encoded()) {
+                    claim.0.unclear = true;
+                    match engine.read(claim.0.key.encoded()) {
                         Ok(found) if found == new => break,
                         _ => return Err(error.into()),
                     }
@@ -261,7 +261,7 @@ impl Inner {
         self.counters.ended(act);
         let mut marked = match marked {
             Some(marked) => marked,
-            None => self.mark(&claim.key, claim.settling(), None, false)?,
+            None => self.mark(&claim.0.key, claim.settling(), None, false)?,
         };
         if matches!(act, Act::Release) {
             marked.frees();
@@ -280,11 +280,11 @@ impl Inner {
         claim: &mut Claim,
         engine: &dyn Engine,
     ) -> Result<Option<Marked<'_>>, Failure> {
-        if claim.unclear {
-            let record = engine.read(claim.key.encoded())?.as_deref().map(Record::decode).transpose();
+        if claim.0.unclear {
+            let record = engine.read(claim.0.key.encoded())?.as_deref().map(Record::decode).transpose();
             let record = record.map_err(Fault::from)?;
             if let Settling::SettledOtherwise { by_hand } =
-                decide::release(record.as_ref(), claim.record.token)
+                decide::release(record.as_ref(), claim.0.record.token)
             {
                 return Err(Failure::SettledOtherwise { by_hand });
             }
@@ -309,7 +309,7 @@ impl Inner {
             // `Some(claim)` waits for the sync, `None` is settled.
             applied.push(match act {
                 Err(cause) => Err(SettleError::retry(claim, cause)),
-                Ok(act) if !Arc::ptr_eq(&claim.store, self) => {
+                Ok(act) if !Arc::ptr_eq(&claim.0.store, self) => {
                     elsewhere.push((applied.len(), claim, act));
                     Ok(None)
                 }

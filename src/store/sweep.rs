@@ -19,9 +19,9 @@ use crate::clock::{Clock, Moment, WallTime, expired};
 use crate::commit::GroupCommit;
 use crate::error::{AdminError, Damage, Fault};
 use crate::key::{IndexEntry, Key};
-use crate::lease::{Mark, Stamp, Table};
+use crate::lease::{Found, Mark, Stamp, Table};
 use crate::protocol::Purpose;
-use crate::protocol::decide::{self, Admission, Sweeping};
+use crate::protocol::decide::{self, Sweeping};
 use crate::record::Record;
 use crate::store::engine::commit_one;
 use crate::sync::{Break, Counter, Mutex, Signal, spawn};
@@ -227,10 +227,11 @@ impl Sweeper {
             return Ok(());
         };
         // Memory first, then the record: see the module `index`.
-        let looked = self.table.look(key.encoded(), Purpose::Upkeep).map_err(|_| Fault::Closed)?;
-        let in_flight = match looked.0 {
-            Admission::InFlight(holder) => Some(holder.deadline),
-            Admission::Free { .. } | Admission::Mismatched => None,
+        let looked = self.table.look(key.encoded(), Purpose::Upkeep, self.clock.now());
+        let looked = looked.map_err(|_| Fault::Closed)?;
+        let in_flight = match looked.found {
+            Found::InFlight(busy) => Some(busy.deadline),
+            Found::Free | Found::Mismatched => None,
         };
         if in_flight == Some(None)
             && self.table.may_be_written(key.encoded(), token).map_err(|_| Fault::Closed)?
@@ -253,7 +254,7 @@ impl Sweeper {
         };
         match decide::sweep(record.as_ref(), token, wall, busy_until) {
             // What was read may be swapped back to the entry's record, or have been.
-            Sweeping::Stale if !self.is_undisturbed(&key, looked.1)? => swept.kept += 1,
+            Sweeping::Stale if !self.is_undisturbed(&key, looked.stamp)? => swept.kept += 1,
             Sweeping::Stale => {
                 index::drop_entry(&*engine, stored, None)?;
                 swept.dropped += 1;

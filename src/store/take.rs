@@ -3,7 +3,7 @@
 use super::Inner;
 use super::claim::Step;
 use super::engine::commit_one;
-use super::guard::Claim;
+use super::guard::{Claim, Granted};
 use super::index;
 use super::marked::Marked;
 use super::outcome::Outcome;
@@ -45,6 +45,7 @@ pub(super) struct Ready {
 }
 
 /// What became of a write.
+#[allow(clippy::large_enum_variant)] // it is taken apart at once; a box would be an allocation a claim
 pub(super) enum Landed<'a> {
     /// It landed; told once a sync covers it, to which its mark goes.
     Swapped(Ready, Option<Marked<'a>>),
@@ -92,13 +93,13 @@ impl Inner {
     /// Takes the key's place, or the claimant's place among those who wait for it.
     pub(super) fn enter<'a>(
         self: &'a Arc<Self>,
-        request: &Resolved,
+        request: &Resolved<'_>,
         waiting: Option<&Waiting<'_>>,
         seen: Option<(Option<Vec<u8>>, Stamp)>,
     ) -> Result<Step<'a>, Fault> {
         let key = &request.key;
         let looked = seen.as_ref().map(|(_, stamp)| *stamp);
-        match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint), waiting, looked) {
+        match self.table.admit(key.encoded(), Purpose::Work(request.fingerprint()), waiting, looked) {
             Admitted::Place { place, ended, undisturbed } => {
                 // A swap finds out by itself whether what was seen still stands. A claim that is kept in memory
                 // makes none, so it looks again unless nothing can have happened. So does one that has to tell whether
@@ -114,13 +115,13 @@ impl Inner {
                 };
                 self.decide(request, place, ended, seen)
             }
-            Admitted::InFlight { holder, look_again } => {
+            Admitted::InFlight { busy, look_again } => {
                 // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything.
                 self.is_unsynced(key)?;
                 if waiting.is_some() {
                     self.check_writable()?;
                 }
-                Ok(Step::InFlight(holder, look_again))
+                Ok(Step::InFlight(busy, look_again))
             }
             Admitted::Mismatched => Ok(Step::Answer(self.mismatched(key))),
             Admitted::Closed => Err(Fault::Closed),
@@ -129,8 +130,8 @@ impl Inner {
 
     /// Refuses a claim over its scope's bound. Its own place is taken already and counts, so two that come at
     /// once can both be refused for the last room, and are never both let in.
-    fn check_room(&self, request: &Resolved) -> Result<(), Fault> {
-        let Some(limit) = request.max_live else { return Ok(()) };
+    fn check_room(&self, request: &Resolved<'_>) -> Result<(), Fault> {
+        let Some(limit) = request.max_live() else { return Ok(()) };
         let live = self.table.live_keys(request.key.encoded_scope()).len();
         if live > limit { Err(Fault::ScopeFull { limit }) } else { Ok(()) }
     }
@@ -138,7 +139,7 @@ impl Inner {
     /// Decides with the place in hand. Whatever goes wrong, dropping the place leaves nothing behind (rule 10).
     fn decide<'a>(
         self: &'a Arc<Self>,
-        request: &Resolved,
+        request: &Resolved<'_>,
         mut place: Place,
         ended: Option<Holder>,
         seen: Option<Vec<u8>>,
@@ -158,7 +159,7 @@ impl Inner {
                 let token = self.draw_token()?;
                 if Break::PlaceGivenUp.is() {
                     drop(place);
-                    let purpose = Purpose::Work(request.fingerprint);
+                    let purpose = Purpose::Work(request.fingerprint());
                     match self.table.admit(key.encoded(), purpose, None, None) {
                         Admitted::Place { place: again, .. } => place = again,
                         _ => return Ok(Step::Again),
@@ -176,7 +177,7 @@ impl Inner {
             }
             Verdict::Interrupt(ended_by) => {
                 let Some(record) = &record else { return Ok(Step::Again) };
-                let holder = Holder { purpose: Purpose::Work(request.fingerprint), ..self.upkeep() };
+                let holder = Holder { purpose: Purpose::Work(request.fingerprint()), ..self.upkeep() };
                 let marked = self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?;
                 (decide::interrupted(record, ended_by), Some(marked))
             }
@@ -194,11 +195,11 @@ impl Inner {
     /// Swaps the record in.
     pub(super) fn write<'a>(
         self: &'a Arc<Self>,
-        request: &Resolved,
+        request: &Resolved<'_>,
         mut write: Write<'a>,
     ) -> Result<Landed<'a>, Fault> {
         let engine = self.engine.get()?;
-        let swap = commit_one(&*engine, &write.commit(&request.key));
+        let swap = commit_one(&*engine, &write.commit(request.key));
         drop(engine);
         self.landed(request, write, swap)
     }
@@ -206,7 +207,7 @@ impl Inner {
     /// Goes by what became of the swap.
     pub(super) fn landed<'a>(
         self: &'a Arc<Self>,
-        request: &Resolved,
+        request: &Resolved<'_>,
         mut write: Write<'a>,
         swap: Result<Swap, StorageError>,
     ) -> Result<Landed<'a>, Fault> {
@@ -235,7 +236,7 @@ impl Inner {
     }
 
     /// Tells what is ready; what is stored, after the sync that has made it durable.
-    pub(super) fn finish(self: &Arc<Self>, request: &Resolved, ready: Ready) -> Result<Outcome, Fault> {
+    pub(super) fn finish(self: &Arc<Self>, request: &Resolved<'_>, ready: Ready) -> Result<Outcome, Fault> {
         let Ready { place, record, stored } = ready;
         match place {
             Some(place) => self.granted(request, place, record, stored),
@@ -246,7 +247,7 @@ impl Inner {
     /// The lease starts now, when the grant is told (rule 15).
     fn granted(
         self: &Arc<Self>,
-        request: &Resolved,
+        request: &Resolved<'_>,
         mut place: Place,
         record: Record,
         stored: Option<Vec<u8>>,
@@ -258,17 +259,17 @@ impl Inner {
         if matches!(record.state, State::Pending { previous: Some(_), .. }) {
             self.counters.reclaimed.add(1);
         }
-        Ok(Outcome::Granted(Claim {
+        Ok(Outcome::Granted(Claim(Box::new(Granted {
             store: Arc::clone(self),
             key: request.key.clone(),
-            record: Box::new(record),
+            record,
             since,
             stored,
             place: Some(place),
             tried: None,
             unclear: false,
             renewal: Mutex::default(),
-        }))
+        }))))
     }
 
     /// What memory says of a write that is no claim's own.

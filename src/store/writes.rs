@@ -183,7 +183,7 @@ impl Claim {
     /// key, too large or one too many. A retry goes with the same effects, or is refused as
     /// [`RetryCause::OtherEffects`]: the first try may have landed, with its own.
     pub fn complete_with<T: Serialize + ?Sized>(self, value: &T, effects: Writes) -> Result<(), SettleError> {
-        let act = self.store.act_with(value, effects);
+        let act = self.0.store.act_with(value, effects);
         self.settle_here(act)
     }
 }

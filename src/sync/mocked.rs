@@ -13,12 +13,14 @@ pub(super) use mock::thread_local;
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(mock::sync::Mutex<T>);
 
+pub(crate) type Guard<'a, T> = mock::sync::MutexGuard<'a, T>;
+
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(mock::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> mock::sync::MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
         match self.0.lock() {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),

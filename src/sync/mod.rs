@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 pub use breaks::Break;
-pub(crate) use imp::{AtomicU64, Mutex, Ordering, ThreadId, hash_seed, process_seed, spawn};
+pub(crate) use imp::{AtomicU64, Guard, Mutex, Ordering, ThreadId, hash_seed, process_seed, spawn};
 use std::cell::RefCell;
 
 /// A flag that one side raises and the other side waits for and takes down: a thread, or a task.

@@ -11,12 +11,14 @@ pub(super) use std::thread_local;
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
+pub(crate) type Guard<'a, T> = parking_lot::MutexGuard<'a, T>;
+
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
         self.0.lock()
     }
 }

@@ -1,6 +1,7 @@
 //! The command `claimdb`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod compact;
 mod counts;
 mod dedup;
@@ -25,6 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bench(bench::Args),
     Compact(compact::Args),
     Dedup(dedup::Args),
     #[cfg(feature = "explore")]
@@ -36,6 +38,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Dedup(args) => dedup::run(&args),
         #[cfg(feature = "explore")]

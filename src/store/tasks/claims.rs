@@ -238,7 +238,7 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn complete_async<T: Serialize + ?Sized>(self, value: &T) -> StoreFuture<Result<(), SettleError>> {
-        let act = self.store.completion(value);
+        let act = self.0.store.completion(value);
         self.settle_task(act)
     }
 
@@ -251,7 +251,7 @@ impl Claim {
         value: &T,
         effects: Writes,
     ) -> StoreFuture<Result<(), SettleError>> {
-        let act = self.store.act_with(value, effects);
+        let act = self.0.store.act_with(value, effects);
         self.settle_task(act)
     }
 
@@ -260,7 +260,7 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn complete_bytes_async(self, bytes: impl Into<Vec<u8>>) -> StoreFuture<Result<(), SettleError>> {
-        let act = self.store.completion_of(bytes.into());
+        let act = self.0.store.completion_of(bytes.into());
         self.settle_task(act)
     }
 
@@ -269,7 +269,7 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete).
     pub fn fail_async<T: Serialize + ?Sized>(self, reason: &T) -> StoreFuture<Result<(), SettleError>> {
-        let act = self.store.failure(reason);
+        let act = self.0.store.failure(reason);
         self.settle_task(act)
     }
 

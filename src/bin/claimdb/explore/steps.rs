@@ -54,7 +54,14 @@ pub(super) fn take(model: &Model, world: &mut World, act: Act) {
     }
 }
 
-fn admit(model: &Model, world: &World, client: usize) -> Admission {
+/// What memory says to a client.
+enum Told {
+    Free { ended: Option<Holder> },
+    InFlight,
+    Mismatched,
+}
+
+fn admit(model: &Model, world: &World, client: usize) -> Told {
     let unsynced = world.unsynced();
     let mut view = world.view(&unsynced);
     let over = view.place.map(|place| Holder { deadline: place.deadline.map(|_| OVER), ..*place });
@@ -66,7 +73,11 @@ fn admit(model: &Model, world: &World, client: usize) -> Admission {
         Some(purpose) if model.protocol == Protocol::Unchecked => purpose,
         _ => Purpose::Work(world.clients[client].fingerprint()),
     };
-    decide::admit(view, purpose, NOW)
+    match decide::admit(view, purpose, NOW) {
+        Admission::Free { ended } => Told::Free { ended: ended.copied() },
+        Admission::InFlight(_) => Told::InFlight,
+        Admission::Mismatched => Told::Mismatched,
+    }
 }
 
 fn ask(
@@ -109,9 +120,9 @@ fn look(model: &Model, world: &mut World, client: usize, other: bool) {
         return;
     }
     match admit(model, world, client) {
-        Admission::Free { .. } => world.clients[client].step = Step::Looked,
-        Admission::InFlight(_) => refuse(world, client),
-        Admission::Mismatched => world.end(client, End::Mismatched),
+        Told::Free { .. } => world.clients[client].step = Step::Looked,
+        Told::InFlight => refuse(world, client),
+        Told::Mismatched => world.end(client, End::Mismatched),
     }
 }
 
@@ -177,15 +188,15 @@ fn stuck(world: &mut World, client: usize, _: &Damage) {
 fn enter(model: &Model, world: &mut World, client: usize) {
     let Step::Read(seen) = world.clients[client].step.clone() else { return };
     match admit(model, world, client) {
-        Admission::Free { ended } => {
+        Told::Free { ended } => {
             let purpose = Purpose::Work(world.clients[client].fingerprint());
             let holder =
                 Holder { token: None, attempt: 0, stored: false, purpose, since: NOW, deadline: None };
             world.place = Some(Place { client, holder });
             prepare(model, world, client, seen, ended);
         }
-        Admission::InFlight(_) => refuse(world, client),
-        Admission::Mismatched => world.end(client, End::Mismatched),
+        Told::InFlight => refuse(world, client),
+        Told::Mismatched => world.end(client, End::Mismatched),
     }
 }
 

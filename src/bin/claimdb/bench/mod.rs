@@ -1,0 +1,73 @@
+//! `claimdb bench`: what claims cost on this machine.
+//!
+//! Each row of the report is one configuration. Its rounds are spread over the whole run, one of each row in turn, so that
+//! a disturbance of the machine meets all rows alike; a row tells its median round.
+
+mod load;
+mod machine;
+mod options;
+mod plots;
+mod report;
+
+pub(crate) use options::Args;
+
+use crate::counts::write_line;
+use crate::failure::Failure;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use load::{Load, Round};
+use machine::Machine;
+use options::Row;
+use report::Measured;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let rows = args.rows()?;
+    let folder = TempDir::with_prefix_in("claimdb-bench-", &args.dir).map_err(|error| {
+        let doing = format!("making a folder for the stores in {}", args.dir.display());
+        Failure::failed(doing, error, "name a folder on the disk to be measured with --dir")
+    })?;
+    let bar = bar(rows.len() * args.rounds.get());
+    bar.set_message("the disk alone");
+    let machine = Machine::look(folder.path(), args.value)?;
+    let rounds = measure(args, &rows, folder.path(), &bar)?;
+    bar.finish_and_clear();
+    let measured: Vec<_> =
+        rows.into_iter().zip(rounds).map(|(row, rounds)| Measured::new(row, rounds)).collect();
+    if let Some(file) = &args.html {
+        let page = report::html(&machine, args, &measured)?;
+        fs::write(file, page).map_err(|error| {
+            Failure::failed(format!("writing {}", file.display()), error, "name another file with --html")
+        })?;
+    }
+    write_line(match args.json {
+        true => report::json(&machine, args, &measured).to_string(),
+        false => report::text(&machine, args, &measured),
+    })
+}
+
+/// The rounds of each row, in the order of the rows.
+fn measure(args: &Args, rows: &[Row], folder: &Path, bar: &ProgressBar) -> Result<Vec<Vec<Round>>, Failure> {
+    let mut loads = Vec::with_capacity(rows.len());
+    for (number, row) in rows.iter().enumerate() {
+        bar.set_message(format!("storing {} keys for {row}", row.keys));
+        loads.push(Load::new(*row, args, &folder.join(number.to_string()))?);
+    }
+    let mut rounds: Vec<_> = rows.iter().map(|_| Vec::new()).collect();
+    for _ in 0..args.rounds.get() {
+        for ((row, load), rounds) in rows.iter().zip(&mut loads).zip(&mut rounds) {
+            bar.set_message(row.to_string());
+            rounds.push(load.round(args)?);
+            bar.inc(1);
+        }
+    }
+    Ok(rounds)
+}
+
+/// Nothing unless standard error is a terminal.
+fn bar(rounds: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}, {eta} left");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(rounds as u64), ProgressDrawTarget::stderr()).with_style(style)
+}

@@ -1,0 +1,61 @@
+//! Looking at a key without changing anything.
+
+use super::table::{Refusal, Stamp, Table};
+use crate::clock::Moment;
+use crate::protocol::decide::{self, Admission};
+use crate::protocol::{Holder, Purpose};
+use crate::token::Token;
+
+/// What a look at a key found.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    pub(crate) found: Found,
+    /// Whether a settling write stands on the key that no finished sync covers.
+    pub(crate) unsynced: bool,
+    /// How the shard stood; [`Table::admit`] tells whether it still does.
+    pub(crate) stamp: Stamp,
+}
+
+/// What memory says to whoever looks.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Free,
+    InFlight(Busy),
+    Mismatched,
+}
+
+/// What is told of the claim that has a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Busy {
+    pub(crate) token: Option<Token>,
+    pub(crate) attempt: u32,
+    pub(crate) since: Moment,
+    pub(crate) deadline: Option<Moment>,
+    /// When it was looked at.
+    pub(crate) now: Moment,
+}
+
+impl Busy {
+    pub(super) fn new(holder: &Holder, now: Moment) -> Self {
+        let Holder { token, attempt, since, deadline, .. } = *holder;
+        Self { token, attempt, since, deadline, now }
+    }
+}
+
+impl Table {
+    /// Judges a claimant by what memory knows at `now`, and changes nothing. This is all that a losing claim costs.
+    pub(crate) fn look(&self, key: &[u8], purpose: Purpose, now: Moment) -> Result<Looked, Refusal> {
+        let (name, shard) = self.shard(key);
+        if shard.closed {
+            return Err(Refusal::Closed);
+        }
+        let entry = shard.get(name);
+        let found = match entry.map(|entry| decide::admit(entry.view(), purpose, now)) {
+            None | Some(Admission::Free { .. }) => Found::Free,
+            Some(Admission::InFlight(holder)) => Found::InFlight(Busy::new(holder, now)),
+            Some(Admission::Mismatched) => Found::Mismatched,
+        };
+        let unsynced = entry.is_some_and(|entry| !entry.marks().is_empty());
+        Ok(Looked { found, unsynced, stamp: Stamp(shard.next_id) })
+    }
+}
