@@ -141,7 +141,8 @@ fn a_damaged_page_of_the_index_makes_no_record_look_as_if_it_were_not_indexed() 
         let (verified, flaws) = place.verify();
         let unread =
             |flaw: &Flaw| matches!(flaw, Flaw::NotRead { keys, to_end: false, .. } if keys.is_empty());
-        assert!(flaws.len() == 2 && flaws.iter().all(unread), "{engine:?}: {flaws:?}");
+        // redb keeps some keys in the pages above as well: if one of those is hit, the stretch has both.
+        assert!((1..=2).contains(&flaws.len()) && flaws.iter().all(unread), "{engine:?}: {flaws:?}");
         assert_eq!(
             (verified.records, verified.values, verified.entries, verified.stale_entries),
             (RECORDS as u64, VALUES as u64, sound as u64, 0),
