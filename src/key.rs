@@ -60,13 +60,13 @@ impl Key {
     pub fn scoped(scope: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Self, KeyError> {
         let (scope, name) = (scope.as_ref(), name.as_ref());
         check_name(name)?;
-        Ok(Self(encode(Space::Claims, scope, name)?.into()))
+        Ok(Self(encode(Space::Claims, scope, name)?))
     }
 
     /// The key of a plain value, among the values called `values`. Never given to callers: it names no claim.
     pub(crate) fn of_value(values: &[u8], key: &[u8]) -> Result<Self, KeyError> {
         check_name(key)?;
-        Ok(Self(encode_value(values, key)?.into()))
+        Ok(Self(encode_value(values, key)?))
     }
 
     /// The scope; empty if the key has none.
@@ -130,7 +130,7 @@ impl Key {
     /// The bytes with which all keys of `scope` begin whose name begins with `prefix`.
     pub(crate) fn encoded_prefix(scope: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
         check_prefix(prefix)?;
-        encode(Space::Claims, scope, prefix)
+        encode(Space::Claims, scope, prefix).map(|encoded| encoded.to_vec())
     }
 
     /// The bytes with which all keys of plain values begin.
@@ -141,7 +141,7 @@ impl Key {
     /// The bytes with which all keys among the values called `values` begin whose key begins with `prefix`.
     pub(crate) fn value_prefix(values: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
         check_prefix(prefix)?;
-        encode_value(values, prefix)
+        encode_value(values, prefix).map(|encoded| encoded.to_vec())
     }
 
     fn name_start(&self) -> usize {
@@ -171,7 +171,7 @@ fn check_prefix(prefix: &[u8]) -> Result<(), KeyError> {
     }
 }
 
-fn encode_value(values: &[u8], key: &[u8]) -> Result<Vec<u8>, KeyError> {
+fn encode_value(values: &[u8], key: &[u8]) -> Result<Arc<[u8]>, KeyError> {
     encode(Space::Values, values, key).map_err(|_| KeyError::ValuesTooLong { length: values.len() })
 }
 
@@ -214,15 +214,28 @@ impl IndexEntry {
     }
 }
 
-fn encode(space: Space, scope: &[u8], name: &[u8]) -> Result<Vec<u8>, KeyError> {
+fn encode(space: Space, scope: &[u8], name: &[u8]) -> Result<Arc<[u8]>, KeyError> {
     let scope_length =
         u8::try_from(scope.len()).map_err(|_| KeyError::ScopeTooLong { length: scope.len() })?;
-    let mut encoded = Vec::with_capacity(2 + scope.len() + name.len());
-    encoded.push(space as u8);
-    encoded.push(scope_length);
-    encoded.extend_from_slice(scope);
-    encoded.extend_from_slice(name);
-    Ok(encoded)
+    let write = |encoded: &mut [u8]| {
+        encoded[0] = space as u8;
+        encoded[1] = scope_length;
+        encoded[2..2 + scope.len()].copy_from_slice(scope);
+        encoded[2 + scope.len()..].copy_from_slice(name);
+    };
+    // Most keys fit on the stack, and then making one allocates once.
+    let (length, mut short) = (2 + scope.len() + name.len(), [0; 128]);
+    Ok(match short.get_mut(..length) {
+        Some(encoded) => {
+            write(encoded);
+            Arc::from(&*encoded)
+        }
+        None => {
+            let mut encoded = vec![0; length];
+            write(&mut encoded);
+            encoded.into()
+        }
+    })
 }
 
 impl fmt::Debug for Key {

@@ -25,7 +25,7 @@ mod place;
 mod table;
 mod waiters;
 
-pub(crate) use look::{Busy, Found, Looked};
+pub(crate) use look::{Busy, Found};
 pub(crate) use loss::Loss;
 pub use loss::LossCause;
 pub(crate) use marks::Storing;

@@ -1,7 +1,7 @@
 //! Asking for a key.
 
 use super::Inner;
-use super::caller::Caller;
+use super::caller::{Caller, on_this_thread};
 use super::marked::Marked;
 use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
 use super::request::{Request, Resolved};
@@ -10,7 +10,7 @@ use crate::clock::{Moment, expired};
 use crate::commit::Ticket;
 use crate::error::{ClaimError, Fault};
 use crate::key::Key;
-use crate::lease::{Busy, Found, Looked, Waiting};
+use crate::lease::{Busy, Found, Waiting};
 use crate::protocol::decide::{self, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, Record, State};
@@ -32,6 +32,9 @@ pub(super) enum Step<'a> {
     Write(Box<Write<'a>>),
 }
 
+/// A claimant that waits, and until when.
+type Standing<'a> = (Waiting<'a>, Moment);
+
 /// What a claimant does next.
 pub(super) enum Next {
     Tell(Outcome),
@@ -49,29 +52,56 @@ impl Inner {
         request: &Request,
     ) -> Result<Outcome, ClaimError> {
         let request = self.check(request)?;
-        let failed = |fault| ClaimError::Failed { key: request.key.label(), fault };
         let waiting = self.waiting(&request);
+        let step = self.attempt(&request, waiting.as_ref()).map_err(|fault| failed(&request, fault))?;
+        self.go_on(caller, &request, waiting, step).await.map_err(|fault| failed(&request, fault))
+    }
+
+    /// The same for a thread. Most of those that lose, and all that are told what is stored, are told so by the first
+    /// look: kept apart from the steps that may wait, it costs a fraction of them.
+    pub(super) fn claim_here(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
+        let request = self.check(request)?;
+        let waiting = self.waiting(&request);
+        match self.attempt(&request, waiting.as_ref()) {
+            Ok(Step::Answer(outcome)) => Ok(outcome),
+            Ok(Step::InFlight(busy, _)) if waiting.is_none() => Ok(self.told_in_flight(&busy)),
+            Ok(step) => on_this_thread(self.go_on(Caller::Thread, &request, waiting, step))
+                .map_err(|fault| failed(&request, fault)),
+            Err(fault) => Err(failed(&request, fault)),
+        }
+    }
+
+    /// Goes on from a claim's first `step` to its end.
+    async fn go_on(
+        self: &Arc<Self>,
+        caller: Caller,
+        request: &Resolved<'_>,
+        waiting: Option<Standing<'_>>,
+        mut step: Step<'_>,
+    ) -> Result<Outcome, Fault> {
         loop {
-            match self.next(&request, waiting.as_ref()).map_err(failed)? {
+            match self.next(request, waiting.as_ref(), step)? {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again => {}
                 Next::WaitUntil(until) => {
                     // It is in the queue by now: what is abandoned from here on wakes it.
                     if let Some((waiting, _)) = &waiting
-                        && !self.sync_abandoned(request.key).map_err(failed)?
+                        && !self.sync_abandoned(request.key)?
                     {
-                        self.pause(caller, waiting.signal(), until).await.map_err(failed)?;
+                        self.pause(caller, waiting.signal(), until).await?;
                     }
                 }
                 Next::Sync(ticket, ready) => {
-                    self.synced(caller, ticket).await.map_err(failed)?;
-                    return self.finish(&request, ready).map_err(failed);
+                    self.synced(caller, ticket).await?;
+                    return self.finish(request, ready);
                 }
             }
+            step = self.attempt(request, waiting.as_ref())?;
         }
     }
 
     /// The checked request, unless it is for a key whose work this thread is doing.
+    #[inline]
     pub(super) fn check<'a>(&self, request: &'a Request) -> Result<Resolved<'a>, ClaimError> {
         let request = request.resolve(&self.settings.terms)?;
         if Working::is_on(self.identity(), request.key.encoded()) {
@@ -81,33 +111,18 @@ impl Inner {
     }
 
     /// The standing of a claimant that waits, and until when it does; `None` for one that does not.
-    fn waiting<'a>(&'a self, request: &'a Resolved) -> Option<(Waiting<'a>, Moment)> {
+    fn waiting<'a>(&'a self, request: &'a Resolved) -> Option<Standing<'a>> {
         let standing = || Waiting::new(&self.table, request.key.encoded());
         (!request.wait().is_zero()).then(|| (standing(), self.clock.now().after(request.wait())))
     }
 
-    /// What a claimant that does not wait is told if memory alone says that the key is in flight. [`next`](Self::next)
-    /// would tell the same: this is what most losers cost, kept apart since it is a fraction of that.
-    pub(super) fn refused_at_once(&self, request: &Request) -> Option<InFlight> {
-        let request = self.check(request).ok().filter(|request| request.wait().is_zero())?;
-        let now = self.clock.now();
-        let looked = self.table.look(request.key.encoded(), Purpose::Work(request.fingerprint()), now);
-        match looked {
-            Ok(Looked { found: Found::InFlight(busy), unsynced: false, .. }) => {
-                self.counters.in_flight.add(1);
-                Some(in_flight(&busy))
-            }
-            _ => None,
-        }
-    }
-
-    /// Goes as far as it can without waiting.
-    fn next(
-        self: &Arc<Self>,
+    /// Goes from `step` as far as it can without waiting.
+    fn next<'a>(
+        self: &'a Arc<Self>,
         request: &Resolved<'_>,
-        waiting: Option<&(Waiting<'_>, Moment)>,
+        waiting: Option<&Standing<'_>>,
+        mut step: Step<'a>,
     ) -> Result<Next, Fault> {
-        let mut step = self.attempt(request, waiting.map(|(waiting, _)| waiting))?;
         while let Step::Write(write) = step {
             step = match self.write(request, *write)? {
                 Landed::Swapped(ready, marked) => {
@@ -130,18 +145,21 @@ impl Inner {
         })
     }
 
+    #[inline]
     pub(super) fn told_in_flight(&self, busy: &Busy) -> Outcome {
         self.counters.in_flight.add(1);
         Outcome::InFlight(in_flight(busy))
     }
 
     /// Goes as far as it can without writing.
+    #[inline]
     pub(super) fn attempt<'a>(
         self: &'a Arc<Self>,
         request: &Resolved<'_>,
-        waiting: Option<&Waiting<'_>>,
+        waiting: Option<&Standing<'_>>,
     ) -> Result<Step<'a>, Fault> {
-        let key = &request.key;
+        let key = request.key;
+        let queued = waiting.map(|(waiting, _)| waiting);
         // Memory alone refuses most losers.
         let now = self.clock.now();
         let looked = self.table.look(key.encoded(), Purpose::Work(request.fingerprint()), now);
@@ -159,12 +177,12 @@ impl Inner {
                 }
                 return Ok(Step::InFlight(busy, None));
             }
-            Found::InFlight(_) => return self.enter(request, waiting, None),
+            Found::InFlight(_) => return self.enter(request, queued, None),
         }
         let Some(seen) = self.read(key)? else { return Ok(Step::Again) };
         match decide::claim(seen.record.as_ref(), &self.ask(request, None, None))? {
             Verdict::Grant(_) | Verdict::Interrupt(_) => {
-                self.enter(request, waiting, Some((seen.bytes, looked.stamp)))
+                self.enter(request, queued, Some((seen.bytes, looked.stamp)))
             }
             verdict => self.tell(key, verdict, seen.record),
         }
@@ -240,6 +258,10 @@ impl Inner {
             never_granted,
         }
     }
+}
+
+fn failed(request: &Resolved<'_>, fault: Fault) -> ClaimError {
+    ClaimError::Failed { key: request.key.label(), fault }
 }
 
 #[inline]

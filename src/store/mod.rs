@@ -75,7 +75,6 @@ use crate::sync::{AtomicU64, Break, Counter};
 use crate::timer::Timer;
 use crate::token::Tokens;
 use builder::Settings;
-use caller::{Caller, on_this_thread};
 use engine::EngineCell;
 use std::fmt;
 use std::sync::Arc;
@@ -163,11 +162,7 @@ impl Store {
     /// # Errors
     /// [`ClaimError`]. No error grants the key, and none frees it.
     pub fn claim(&self, request: impl Into<Request>) -> Result<Outcome, ClaimError> {
-        let request = request.into();
-        match self.0.refused_at_once(&request) {
-            Some(in_flight) => Ok(Outcome::InFlight(in_flight)),
-            None => on_this_thread(self.0.claim(Caller::Thread, &request)),
-        }
+        self.0.claim_here(&request.into())
     }
 
     /// Ends this opening: refuses new claims, wakes those who wait, fences every claim, makes durable what was
