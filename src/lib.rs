@@ -29,6 +29,8 @@
 #[cfg(all(loom, shuttle))]
 compile_error!("cfg(loom) and cfg(shuttle) exclude each other: run `cargo loom` or `cargo shuttle`");
 
+#[cfg(feature = "admin")]
+pub mod admin;
 pub mod backend;
 #[cfg(feature = "tower")]
 pub mod http;
@@ -58,11 +60,11 @@ pub use record::{Durability, EndedBy, Kept, Omission, OnInterrupt, Previous, Rec
 pub use store::Repaired;
 pub use store::{
     About, AllClaimed, AlreadySettled, Builder, CheckpointError, Claim, Compared, Copied, CopyError, Ending,
-    ExpiredLease, Flaw, InFlight, Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Kv, KvError,
-    KvScan, Listing, LiveClaims, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION, MAX_WAIT,
-    MAX_WRITES, MAX_WRITES_BYTES, Mismatched, Omitted, Outcome, Part, Pending, Rebuilt, Refused, Request,
-    Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, Settled, Stats, Store,
-    StoreFuture, Stored, Swept, ValueKey, Verified, Worked, Writes,
+    ExpiredLease, Flaw, InFlight, Inspection, Interrupted, IntoKey, KeyInterrupted, KeyState, Known, Kv,
+    KvError, KvScan, Listing, LiveClaims, Lock, LossRaised, LossSignal, Lost, MAX_LEASE, MAX_RETENTION,
+    MAX_WAIT, MAX_WRITES, MAX_WRITES_BYTES, Mismatched, Next, Omitted, Outcome, Part, Pending, Rebuilt,
+    Refused, Request, Resolution, Retry, RetryCause, Run, RunError, Scope, ScopeCount, SettleError, Settled,
+    Stats, Store, StoreFuture, Stored, Swept, ValueKey, Verified, Worked, Writes,
 };
 #[cfg(any(loom, shuttle))]
 pub use sync::Break;

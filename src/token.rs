@@ -80,6 +80,11 @@ impl Tokens {
         Self { first, next: AtomicU64::new(first.0), ceiling: AtomicU64::new(ceiling_above(first).0) }
     }
 
+    /// None to hand out: those of an opening that only looks. All below `ceiling` belong to openings that have ended.
+    pub(crate) fn none_above(ceiling: Token) -> Self {
+        Self { first: ceiling, next: AtomicU64::new(ceiling.0), ceiling: AtomicU64::new(ceiling.0) }
+    }
+
     /// The first token of this opening; an older one on a pending record belongs to an opening that has ended.
     pub(crate) fn first(&self) -> Token {
         self.first

@@ -71,13 +71,37 @@ fn forced_removal_against_completion(durability: Durability) {
     assert!(removed || told, "P6 never stuck: neither removed nor completed");
 }
 
-/// An interrupted key is resolved by hand while its holder completes after all: one settles it, and that stands.
-fn resolution_against_late_completion() {
+/// The lease of a live claim is ended by hand, and another asks for the key, while its holder completes: one of them settles
+/// it, and nobody has the key before.
+fn ended_lease_against_completion(durability: Durability) {
+    let world = World::new(SyncBy::Caller);
+    let holder = world.grant(durability);
+    let token = holder.token();
+    let completer = thread::spawn(move || holder.complete("done").is_ok());
+    let ended = world.store.end_lease("k", token).expect("the store is open");
+    let next = world.claim(durability).granted();
+    let taken_over = next.is_some();
+    if let Some(next) = next {
+        assert!(ended, "P5 no early takeover: the lease was not ended, and another was granted the key");
+        assert!(next.complete("next").is_ok(), "P1 one holder: another settled what was granted");
+    }
+    let completed = completer.join().expect("the completer panicked");
+    assert!(!(completed && taken_over), "P3 fenced: a holder whose key another was granted has completed it");
+    assert!(completed || taken_over, "P6 never stuck: neither completed nor taken over");
+    let expected = if completed { "done" } else { "next" };
+    assert_eq!(world.stored().as_deref(), Some(expected), "P8 remembered");
+}
+
+/// A key whose holder's lease is over is resolved by hand while its holder completes after all: one settles it, and that
+/// stands. It is interrupted, or nobody has asked for it yet.
+fn resolution_against_late_completion(interrupted: bool) {
     let world = World::new(SyncBy::Caller);
     let late = granted(&world.store);
     let token = late.token();
     world.clock.advance(support::LEASE_OVER);
-    assert_eq!(case(&quarantined(&world.store)), Some(token), "its lease is over");
+    if interrupted {
+        assert_eq!(case(&quarantined(&world.store)), Some(token), "its lease is over");
+    }
     let completer = thread::spawn(move || match late.complete("late") {
         Ok(()) => true,
         Err(SettleError::AlreadySettled(settled)) => {
@@ -175,8 +199,21 @@ fn forced_removal_and_completion() {
 }
 
 #[test]
+fn ended_lease_and_completion() {
+    model("ended_lease_against_completion_durable", Some(4), || {
+        ended_lease_against_completion(Durability::Full);
+    });
+    model("ended_lease_against_completion_in_memory", Some(4), || {
+        ended_lease_against_completion(Durability::Result);
+    });
+}
+
+#[test]
 fn resolution_and_completion() {
-    model("resolution_against_late_completion", Some(5), resolution_against_late_completion);
+    model("resolution_against_late_completion", Some(5), || resolution_against_late_completion(true));
+    model("resolution_of_pending_against_late_completion", Some(5), || {
+        resolution_against_late_completion(false);
+    });
 }
 
 #[test]
@@ -206,7 +243,7 @@ fn twin_resolves_any() {
 
 #[test]
 fn twin_replaces_settled() {
-    twin(Break::ReplacesSettled, "rule 17", resolution_against_late_completion);
+    twin(Break::ReplacesSettled, "rule 17", || resolution_against_late_completion(true));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn changed(result: Result<bool, AdminError>) -> Option<String> {
 /// What the event is answered; `None` where there is nobody to raise it.
 type Event = (&'static str, fn(&mut World) -> Option<String>);
 
-const EVENTS: [Event; 15] = [
+const EVENTS: [Event; 16] = [
     ("claim", |world| Some(world.told(request()))),
     ("claim for something else", |world| {
         Some(world.told(Request::new("k").fingerprint(Fingerprint::new([2; 32]))))
@@ -191,6 +191,10 @@ const EVENTS: [Event; 15] = [
     ("resolve", |world| {
         let token = world.store.inspect("k").unwrap().token.unwrap_or(claimdb::Token::new(1));
         changed(world.store.resolve("k", token, Resolution::omitted()))
+    }),
+    ("end lease", |world| {
+        let token = world.store.inspect("k").unwrap().token.unwrap_or(claimdb::Token::new(1));
+        changed(world.store.end_lease("k", token))
     }),
     ("remove", |world| changed(world.store.remove("k"))),
     ("remove by force", |world| changed(world.store.remove_by_force("k"))),

@@ -69,6 +69,22 @@ pub fn existing(path: impl AsRef<Path>) -> Box<dyn Backend> {
     in_folder(path.as_ref())
 }
 
+/// A place in `folder`, which may be there or not, for the engine that made the store in the folder `path`.
+#[cfg(any(feature = "sled", feature = "redb"))]
+#[must_use]
+pub fn same_engine(path: impl AsRef<Path>, folder: impl AsRef<Path>) -> Box<dyn Backend> {
+    #[cfg(all(feature = "sled", feature = "redb"))]
+    if format::is_made_with(path.as_ref(), redb::FILES.engine) {
+        return Box::new(Redb::new(folder));
+    }
+    let _ = path.as_ref(); // with one engine alone there is nothing to look at
+    #[cfg(feature = "sled")]
+    let place = Sled::new(folder);
+    #[cfg(not(feature = "sled"))]
+    let place = Redb::new(folder);
+    Box::new(place)
+}
+
 #[cfg(any(feature = "sled", feature = "redb"))]
 fn in_folder(path: &Path) -> Box<dyn replace::InFolder> {
     #[cfg(all(feature = "sled", feature = "redb"))]

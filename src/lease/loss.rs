@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// once that was noticed or as long as nothing else has ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossCause {
-    /// Its lease ran out. It may still settle, unless another is granted the key first.
+    /// Its lease ran out, or was [ended](crate::Store::end_lease). It may still settle, unless another is granted the key
+    /// first.
     LeaseOver,
     /// Another was given the key after the lease had run out.
     TakenOver,

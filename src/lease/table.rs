@@ -266,6 +266,33 @@ impl Table {
         }
     }
 
+    /// Ends the lease of the claim `token` now, as if its time had come. Tells whether it had the key and its lease ran; a
+    /// claim that is being settled is let be.
+    pub(crate) fn end_lease(&self, key: &[u8], token: Token) -> Result<bool, Refusal> {
+        let now = self.clock.now();
+        let (loss, front) = {
+            let (name, mut shard) = self.shard(key);
+            if shard.closed {
+                return Err(Refusal::Closed);
+            }
+            let entry = shard.get_mut(name).filter(|entry| entry.marks().is_empty());
+            let Some(entry) = entry else { return Ok(false) };
+            let held = entry.place.as_mut().filter(|held| held.holder.token == Some(token));
+            let Some(held) = held else { return Ok(false) };
+            if held.holder.deadline.is_none_or(|deadline| expired(now, deadline)) {
+                return Ok(false);
+            }
+            held.holder.deadline = Some(now);
+            (held.loss.clone(), entry.front())
+        };
+        if let Some(loss) = loss {
+            loss.moved();
+        }
+        // The front waits for the deadline, which has come.
+        raise(front);
+        Ok(true)
+    }
+
     /// The claim that has the key's place, if one has.
     pub(crate) fn holder(&self, key: &[u8]) -> Option<Holder> {
         self.standing(key).0

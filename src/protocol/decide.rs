@@ -177,7 +177,8 @@ fn pending(record: &Record, previous: Option<Previous>, ask: &Ask<'_>) -> Verdic
 }
 
 /// Whether, by `terms`, nobody is granted the key after the attempt that `record` is pending for.
-fn is_last(record: &Record, terms: &Terms) -> bool {
+#[must_use]
+pub fn is_last(record: &Record, terms: &Terms) -> bool {
     terms.on_interrupt == OnInterrupt::Quarantine
         || terms.max_attempts.is_some_and(|cap| record.attempt >= cap)
 }
@@ -342,8 +343,8 @@ pub fn sweep(
     }
 }
 
-/// Judges a settling by hand of the interrupted case that `token` names (rule 19): `None` to leave the record as it
-/// is, else what to swap it for.
+/// Judges a settling by hand of the case that `token` names (rule 19): `None` to leave the record as it is, else what to
+/// swap it for. The caller holds the key's place, so that the holder of a pending record has ended.
 #[must_use]
 pub fn resolve(
     record: Option<&Record>,
@@ -352,6 +353,6 @@ pub fn resolve(
     wall: WallTime,
 ) -> Option<Option<Record>> {
     let named = record.filter(|record| record.token == token || Break::ResolvesAny.is());
-    let record = named.filter(|record| matches!(record.state, State::Interrupted { .. }))?;
+    let record = named.filter(|record| !matches!(record.state, State::Settled { .. }))?;
     Some(resolution.map(|result| transition::settle(record.clone(), result, wall, true)))
 }

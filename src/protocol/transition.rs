@@ -7,9 +7,9 @@
 //! | pending | checkpoint | pending, same token |
 //! | pending | interrupt | interrupted, same token |
 //! | pending, interrupted | complete, fail, omit | settled |
-//! | interrupted | resolve | settled by hand, absent |
+//! | interrupted, pending of no live claim | resolve | settled by hand, absent |
 //! | pending | release | absent |
-//! | settled, pending of no live claim | remove | absent |
+//! | settled, interrupted, pending of no live claim | remove | absent |
 //! | the same, its retention over | sweep | absent |
 //!
 //! Everything else is refused, by [`decide`](super::decide), which alone calls these.

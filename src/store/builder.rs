@@ -11,7 +11,7 @@ use crate::commit::{GroupCommit, SyncBy};
 use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
-use crate::store::engine::{EngineCell, commit_one};
+use crate::store::engine::{EngineCell, LookedAt, commit_one};
 use crate::sync::{AtomicU64, Break, Counter, Mutex, Signal};
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
@@ -30,6 +30,7 @@ pub struct Builder {
     token_floor: Token,
     sync_by: SyncBy,
     sweep_every: Duration,
+    read_only: bool,
 }
 
 /// What an open store goes by.
@@ -63,6 +64,7 @@ impl Builder {
             token_floor: Token::new(0),
             sync_by: SyncBy::Thread,
             sweep_every: Duration::from_secs(60),
+            read_only: false,
         }
     }
 
@@ -142,6 +144,16 @@ impl Builder {
         self
     }
 
+    /// Opens a store that is there, to be looked at: nothing is written to it but what every opening of its engine writes,
+    /// as for [`verify`](Self::verify). No token ceiling is raised, the retention clock does not move, nothing is swept, and
+    /// whatever would change or claim something is refused as an error of storage. It takes the lock as any opening does,
+    /// so every claim that is stored as pending is one whose holder has ended. Where there is no store none is made.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
     /// Where time comes from; the machine's clock if not set.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
@@ -155,8 +167,13 @@ impl Builder {
     /// [`OpenError`]; nothing that was stored is changed then.
     pub fn open(self) -> Result<Store, OpenError> {
         self.check()?;
-        let engine = self.open_backend()?;
-        let (tokens, retention) = self.seal_opening(&*engine).map_err(OpenError::or_disk_full)?;
+        let mut engine = self.open_backend()?;
+        let (tokens, retention) = if self.read_only {
+            engine = Box::new(LookedAt(engine));
+            self.look(&*engine)?
+        } else {
+            self.seal_opening(&*engine).map_err(OpenError::or_disk_full)?
+        };
         let (cell, engine) = EngineCell::new(engine);
         let (cell, tokens) = (Arc::new(cell), Arc::new(tokens));
         let table = Arc::new(Table::new(Arc::clone(&self.clock)));
@@ -177,7 +194,8 @@ impl Builder {
             failures: Counter::default(),
         });
         // Models have few threads, and sweep when they mean to.
-        if self.sync_by == SyncBy::Thread && !self.sweep_every.is_zero() && !cfg!(any(loom, shuttle)) {
+        let sweeps = !self.sweep_every.is_zero() && !self.read_only;
+        if self.sync_by == SyncBy::Thread && sweeps && !cfg!(any(loom, shuttle)) {
             sweeper.start(self.sweep_every);
         }
         Ok(Store(Arc::new(Inner {
@@ -191,6 +209,8 @@ impl Builder {
             settings: self.settings,
             counters: super::Counters::default(),
             relaxed_values: AtomicU64::new(0),
+            #[cfg(feature = "admin")]
+            closing: super::closing::Closing::default(),
         })))
     }
 
@@ -251,15 +271,25 @@ impl Builder {
                 return Err(OpenError::Damaged { place, reason });
             }
         }
-        if Break::NoBarrier.is() {
-            return Ok((tokens, retention));
-        }
-        match catch_unwind(AssertUnwindSafe(|| engine.sync())) {
-            Ok(synced) => synced.map_err(storage)?,
-            Err(_) => {
-                return Err(storage(StorageError::new("syncing", "the store", "the engine panicked")));
-            }
+        if !Break::NoBarrier.is() {
+            self.barrier(engine)?;
         }
         Ok((tokens, retention))
+    }
+
+    /// What an opening needs that only looks. Its answers are durable as well (rule 6).
+    fn look(&self, engine: &dyn Engine) -> Result<(Tokens, RetentionClock), OpenError> {
+        let place = self.backend.place();
+        let own = Own::read(engine, &place)?;
+        let Some(ceiling) = own.ceiling else { return Err(OpenError::NoStore { place }) };
+        self.barrier(engine)?;
+        Ok((Tokens::none_above(ceiling), own.retention(&*self.clock)))
+    }
+
+    /// Makes all that the store holds durable.
+    fn barrier(&self, engine: &dyn Engine) -> Result<(), OpenError> {
+        let synced = catch_unwind(AssertUnwindSafe(|| engine.sync()))
+            .unwrap_or_else(|_| Err(StorageError::new("syncing", "the store", "the engine panicked")));
+        synced.map_err(|source| OpenError::Storage { place: self.backend.place(), source })
     }
 }

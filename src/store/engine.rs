@@ -202,3 +202,33 @@ impl Drop for Counted {
         self.gone.signal.notify();
     }
 }
+
+/// An engine that nothing is written to: that of an opening that only looks.
+#[derive(Debug)]
+pub(super) struct LookedAt(pub(super) Box<dyn Engine>);
+
+impl LookedAt {
+    fn refused() -> StorageError {
+        let reason =
+            "it was opened to be looked at, with Builder::read_only; open it without that to change it";
+        StorageError::new("writing to", "the store", reason)
+    }
+}
+
+impl Engine for LookedAt {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.0.read(key)
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        commits.iter().map(|_| Err(Self::refused())).collect()
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.0.scan(prefix, after, visit)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.0.sync()
+    }
+}

@@ -6,12 +6,9 @@
 //! show: its removal would be told.
 
 use super::outcome::{Interrupted, Settled};
-use super::read::failed;
-use super::request::IntoKey;
-use super::{Inner, Seen, Store};
+use super::{Inner, Store};
 use crate::clock::WallTime;
 use crate::error::{AdminError, Fault};
-use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::lease::Storing;
 use crate::protocol::decide;
@@ -68,61 +65,6 @@ impl Store {
     pub fn interrupted(&self) -> Listing<Interrupted> {
         Listing::new(self, Key::all_claims().to_vec(), |_, _, record| {
             record.and_then(Interrupted::from_record)
-        })
-    }
-
-    /// Everything about one key: its record, and what memory knows.
-    ///
-    /// # Errors
-    /// [`AdminError`] if the key is none or storage failed.
-    pub fn inspect(&self, key: impl IntoKey) -> Result<Inspection, AdminError> {
-        const DOING: &str = "inspecting";
-        let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        self.0.inspect(&key).map_err(failed(DOING, &key))
-    }
-}
-
-impl Inner {
-    fn inspect(&self, key: &Key) -> Result<Inspection, Fault> {
-        // The record first, memory afterwards (rule 2).
-        let seen = self.read(key)?;
-        let (holder, waiters) = self.table.standing(key.encoded());
-        let now = self.clock.now();
-        let memory = |state| Inspection {
-            state,
-            token: holder.and_then(|holder| holder.token),
-            attempt: holder.map_or(0, |holder| holder.attempt),
-            fingerprint: None,
-            claimed_at: None,
-            settled_at: None,
-            forgotten_at: None,
-            age: holder.map(|holder| now.since(holder.since)),
-            remaining: holder.and_then(|holder| holder.deadline).map(|deadline| deadline.since(now)),
-            waiters,
-        };
-        let Some(Seen { record, .. }) = seen else { return Ok(memory(KeyState::Settling)) };
-        let record = match record {
-            Some(record) if !self.is_forgotten(&record) => record,
-            _ if holder.is_some() => return Ok(memory(KeyState::InMemory)),
-            _ => return Ok(memory(KeyState::Absent)),
-        };
-        decide::check_token(&record, self.tokens.ceiling())?;
-        if self.is_in_doubt(key, &record)? {
-            return Ok(memory(KeyState::Settling));
-        }
-        let (state, settled_at) = match &record.state {
-            State::Pending { .. } => (KeyState::Pending, None),
-            State::Interrupted { .. } => (KeyState::Interrupted, None),
-            State::Settled { at, .. } => (KeyState::Settled, Some(*at)),
-        };
-        Ok(Inspection {
-            token: Some(record.token),
-            attempt: record.attempt,
-            fingerprint: record.fingerprint,
-            claimed_at: Some(record.claimed_at),
-            settled_at,
-            forgotten_at: record.forgotten_at(),
-            ..memory(state)
         })
     }
 }
@@ -282,47 +224,4 @@ impl Pending {
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
-}
-
-/// Where a key stands, as [`Store::inspect`] tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyState {
-    /// Nobody has claimed it, or what was stored is forgotten.
-    Absent,
-    /// Claimed, and the claim is kept in memory alone.
-    InMemory,
-    /// Claimed, and the claim is stored; its holder may have ended.
-    Pending,
-    /// Being stored, settled or changed, and not durable yet.
-    Settling,
-    /// Interrupted.
-    Interrupted,
-    /// Settled.
-    Settled,
-}
-
-/// Everything about one key. Times that do not apply are `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Inspection {
-    /// Where it stands.
-    pub state: KeyState,
-    /// The token of the claim that has it, had it last, or settled it.
-    pub token: Option<Token>,
-    /// Which attempt that is; 0 if there is none.
-    pub attempt: u32,
-    /// What it is for, if it is stored and the claim said so.
-    pub fingerprint: Option<Fingerprint>,
-    /// When the stored claim was made.
-    pub claimed_at: Option<WallTime>,
-    /// When it was settled.
-    pub settled_at: Option<WallTime>,
-    /// When its retention ends.
-    pub forgotten_at: Option<WallTime>,
-    /// For how long its holder has had it.
-    pub age: Option<Duration>,
-    /// The rest of the holder's lease; zero once it has run out.
-    pub remaining: Option<Duration>,
-    /// How many callers wait for it.
-    pub waiters: usize,
 }

@@ -7,14 +7,18 @@
 
 mod batch;
 mod builder;
+mod by_hand;
 mod caller;
 mod checkpoint;
 mod claim;
+#[cfg(feature = "admin")]
+mod closing;
 mod copy;
 mod ending;
 mod engine;
 mod guard;
 mod index;
+mod inspect;
 mod kv;
 mod kv_error;
 mod kv_scan;
@@ -40,19 +44,23 @@ mod writes;
 
 pub use batch::AllClaimed;
 pub use builder::Builder;
+pub use by_hand::Resolution;
 pub use checkpoint::CheckpointError;
+#[cfg(feature = "admin")]
+pub(crate) use closing::WeakStore;
 #[cfg(any(feature = "sled", feature = "redb"))]
 pub use copy::Repaired;
 pub use copy::{Copied, CopyError, Flaw, Part, Verified};
 pub use ending::{Ending, Worked};
 pub use guard::{Claim, ExpiredLease};
+pub use inspect::{Inspection, KeyState, Known, Next};
 pub use kv::{Compared, Kv};
 pub use kv_error::{KvError, ValueKey};
 pub use kv_scan::KvScan;
-pub use list::{Inspection, KeyState, Listing, Pending};
+pub use list::{Listing, Pending};
 pub use lock::Lock;
 pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
-pub use read::{Resolution, Stats};
+pub use read::Stats;
 pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
 pub use scope::{LiveClaims, Scope, ScopeCount};
@@ -98,6 +106,8 @@ struct Inner {
     counters: Counters,
     /// Above zero once a plain value was written that no sync was asked for.
     relaxed_values: AtomicU64,
+    #[cfg(feature = "admin")]
+    closing: closing::Closing,
 }
 
 /// A record as it was read, and its bytes, which a swap expects.
@@ -187,6 +197,8 @@ impl Store {
 impl Inner {
     fn close(&self) -> Result<(), Fault> {
         self.check_process()?;
+        #[cfg(feature = "admin")]
+        self.closing.tell();
         self.table.close();
         self.timer.end();
         self.sweeper.end();

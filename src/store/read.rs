@@ -13,10 +13,7 @@ use crate::key::{Key, KeyError};
 use crate::lease::{Admitted, Place};
 use crate::protocol::Purpose;
 use crate::protocol::decide::{self, Removal};
-use crate::record::{Kept, Record};
-use crate::token::Token;
-use crate::value;
-use serde::Serialize;
+use crate::record::Record;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,21 +51,6 @@ impl Store {
     /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get).
     pub fn remove_by_force(&self, key: impl IntoKey) -> Result<bool, AdminError> {
         on_this_thread(self.0.remove_by_force(Caller::Thread, key.into_key()))
-    }
-
-    /// Settles an interrupted key by hand, in its holder's stead. `token` names the case that was looked at: if
-    /// the key has moved on since, nothing is changed. When this returns, it is durable. Tells whether the case
-    /// was there.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn resolve(
-        &self,
-        key: impl IntoKey,
-        token: Token,
-        resolution: Resolution,
-    ) -> Result<bool, AdminError> {
-        on_this_thread(self.0.resolve(Caller::Thread, key.into_key(), token, resolution))
     }
 
     /// Makes durable whatever was written before, [`Durability::Relaxed`](crate::Durability::Relaxed) results
@@ -116,47 +98,6 @@ impl Store {
             since_sweep: sweep.since_success,
             sweep_backlog: sweep.backlog,
         }
-    }
-}
-
-/// How an interrupted key is settled by hand.
-#[derive(Debug, Clone)]
-pub struct Resolution(Option<Kept>);
-
-impl Resolution {
-    /// As completed, with `value`.
-    ///
-    /// # Errors
-    /// [`EncodeError`](value::EncodeError) if it cannot be encoded.
-    pub fn completed<T: Serialize + ?Sized>(value: &T) -> Result<Self, value::EncodeError> {
-        value::encode(value).map(|bytes| Self(Some(Kept::Completed(bytes))))
-    }
-
-    /// As failed for good, with `reason`.
-    ///
-    /// # Errors
-    /// [`EncodeError`](value::EncodeError) if it cannot be encoded.
-    pub fn failed<T: Serialize + ?Sized>(reason: &T) -> Result<Self, value::EncodeError> {
-        value::encode(reason).map(|bytes| Self(Some(Kept::Failed(bytes))))
-    }
-
-    /// As done, with no result kept.
-    #[must_use]
-    pub fn omitted() -> Self {
-        Self(Some(Kept::Omitted(crate::record::Omission::OnPurpose)))
-    }
-
-    fn length(&self) -> usize {
-        match &self.0 {
-            Some(Kept::Completed(bytes) | Kept::Failed(bytes)) => bytes.len(),
-            Some(Kept::Omitted(_)) | None => 0,
-        }
-    }
-
-    /// As never claimed: the work may run again.
-    #[must_use]
-    pub fn released() -> Self {
-        Self(None)
     }
 }
 
@@ -223,26 +164,6 @@ impl Inner {
         Ok(self.changed(caller, DOING, &key, removed?).await? || live)
     }
 
-    pub(super) async fn resolve(
-        self: &Arc<Self>,
-        caller: Caller,
-        key: Result<Key, KeyError>,
-        token: Token,
-        resolution: Resolution,
-    ) -> Result<bool, AdminError> {
-        const DOING: &str = "resolving";
-        let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let (length, limit) = (resolution.length(), self.settings.value_limit);
-        if length > limit {
-            return Err(AdminError::TooLarge { doing: DOING, key: key.label(), length, limit });
-        }
-        let wall = self.wall();
-        let resolved = self.change(DOING, &key, Purpose::Upkeep, |record| {
-            Ok(decide::resolve(record?, token, resolution.0.clone(), wall))
-        });
-        self.changed(caller, DOING, &key, resolved?).await
-    }
-
     pub(super) async fn sync_all(&self, caller: Caller) -> Result<(), AdminError> {
         let synced = match self.check_process().and_then(|()| self.check_writable()) {
             Ok(()) => self.next_sync(caller).await,
@@ -252,7 +173,7 @@ impl Inner {
     }
 
     /// Tells whether there was a change, once it is durable.
-    async fn changed(
+    pub(super) async fn changed(
         &self,
         caller: Caller,
         doing: &'static str,

@@ -1,6 +1,6 @@
 //! `claimdb compact`: the store written anew, without what it no longer needs.
 
-use crate::counts::{self, tell};
+use crate::counts::{self, Counts, tell};
 use crate::failure::Failure;
 use claimdb::Store;
 use serde_json::json;
@@ -36,15 +36,15 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let before = counts::size(&args.store);
-    let copied = Store::compact(&args.store).map_err(|error| Failure::copying(&error))?;
+    let copied = Counts::from(Store::compact(&args.store).map_err(|error| Failure::copying(&error))?);
     let after = counts::size(&args.store);
-    counts::warn_of_unreadable(&copied, &args.store);
+    copied.warn_of_unreadable(&args.store);
     let text = || {
         let before = counts::counted(before, "byte", "bytes");
-        format!("{}; {before} before, {after} after", counts::text("compacted", &copied))
+        format!("{}; {before} before, {after} after", copied.text("compacted"))
     };
     let json = || {
-        let mut json = counts::json(&copied);
+        let mut json = copied.json();
         json["bytes_before"] = json!(before);
         json["bytes_after"] = json!(after);
         json

@@ -8,15 +8,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-pub(crate) fn text(done: &str, copied: &Copied) -> String {
-    format!(
-        "{done}: {} and {}; {} left out",
-        counted(copied.records, "record", "records"),
-        counted(copied.values, "value", "values"),
-        counted(copied.forgotten, "forgotten record", "forgotten records")
-    )
-}
-
 /// A whole number with the noun for it, as in "1 record" and "2 records".
 pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
     let count = count.to_string();
@@ -24,13 +15,56 @@ pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
     format!("{count} {noun}")
 }
 
-pub(crate) fn json(copied: &Copied) -> Value {
-    json!({
-        "records": copied.records,
-        "values": copied.values,
-        "forgotten": copied.forgotten,
-        "unreadable": copied.unreadable,
-    })
+/// How much was copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) records: u64,
+    pub(crate) values: u64,
+    pub(crate) forgotten: u64,
+    pub(crate) unreadable: u64,
+}
+
+impl From<Copied> for Counts {
+    fn from(copied: Copied) -> Self {
+        let Copied { records, values, forgotten, unreadable, .. } = copied;
+        Self { records, values, forgotten, unreadable }
+    }
+}
+
+impl Counts {
+    pub(crate) fn text(&self, done: &str) -> String {
+        format!(
+            "{done}: {} and {}; {} left out",
+            counted(self.records, "record", "records"),
+            counted(self.values, "value", "values"),
+            counted(self.forgotten, "forgotten record", "forgotten records")
+        )
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "records": self.records,
+            "values": self.values,
+            "forgotten": self.forgotten,
+            "unreadable": self.unreadable,
+        })
+    }
+
+    pub(crate) fn warn_of_unreadable(&self, store: &Path) {
+        if self.unreadable > 0 {
+            // With standard error gone there is nobody left to tell.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: {}; claimdb verify {} tells which",
+                counted(
+                    self.unreadable,
+                    "stored item cannot be read, and was copied as it is",
+                    "stored items cannot be read, and were copied as they are"
+                ),
+                store.display()
+            );
+        }
+    }
 }
 
 /// Writes one line to standard output, as text or as JSON.
@@ -50,22 +84,6 @@ pub(crate) fn write_line(line: impl Display) -> Result<(), Failure> {
             Err(Failure::failed("writing to standard output", error, advice))
         }
         _ => Ok(()),
-    }
-}
-
-pub(crate) fn warn_of_unreadable(copied: &Copied, store: &Path) {
-    if copied.unreadable > 0 {
-        // With standard error gone there is nobody left to tell.
-        let _ = writeln!(
-            io::stderr(),
-            "warning: {}; claimdb verify {} tells which",
-            counted(
-                copied.unreadable,
-                "stored item cannot be read, and was copied as it is",
-                "stored items cannot be read, and were copied as they are"
-            ),
-            store.display()
-        );
     }
 }
 

@@ -14,7 +14,9 @@ Exit codes:
   2  used wrongly
   3  the store is locked by another process
   4  the store is damaged
-  5  a promise is broken (explore)";
+  5  a promise is broken (explore)
+  6  there is no such key
+  7  the key's state does not allow it";
 
 /// What went wrong, in words for a person, by what a script may want to do about it.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) enum Failure {
     Damaged(String),
     #[cfg(feature = "explore")]
     Broken(String),
+    NoSuchKey(String),
+    State(String),
 }
 
 impl Failure {
@@ -35,11 +39,15 @@ impl Failure {
     }
 
     pub(crate) fn opening(store: &Path, error: &OpenError) -> Self {
+        Self::opening_or(store, error, "wait until that has ended, or use another store")
+    }
+
+    /// With advice for when another process has the store open.
+    pub(crate) fn opening_or(store: &Path, error: &OpenError, if_locked: &str) -> Self {
         let store = store.display();
         match error {
             OpenError::Locked { holder, .. } => Self::Locked(format!(
-                "opening the store {store}: it is locked by another process{holder}; wait until that has ended, or \
-                 use another store"
+                "opening the store {store}: it is locked by another process{holder}; {if_locked}"
             )),
             OpenError::Damaged { .. } | OpenError::UnfinishedCopy { .. } => Self::Damaged(error.to_string()),
             _ => Self::Failed(error.to_string()),
@@ -72,6 +80,8 @@ impl Failure {
             Self::Damaged(text) => (4, text),
             #[cfg(feature = "explore")]
             Self::Broken(text) => (5, text),
+            Self::NoSuchKey(text) => (6, text),
+            Self::State(text) => (7, text),
         };
         // With standard error gone there is nobody left to tell; the exit code still does.
         let _ = writeln!(std::io::stderr(), "error: {text}");

@@ -1,16 +1,29 @@
 //! The command `claimdb`.
 #![forbid(unsafe_code)]
 
+mod ask;
+mod backup;
 mod bench;
+mod change;
 mod compact;
+mod confirm;
 mod counts;
 mod dedup;
 mod engine;
 #[cfg(feature = "explore")]
 mod explore;
 mod failure;
+mod inspect;
+mod list;
 mod migrate;
+mod pages;
+mod purge;
+mod release;
 mod repair;
+mod resolve;
+mod span;
+mod stats;
+mod told;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -18,7 +31,7 @@ use std::process::ExitCode;
 
 /// A store of claims: do each piece of work once.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = failure::EXIT_CODES)]
+#[command(name = "claimdb", version, arg_required_else_help = true, max_term_width = 100, after_help = failure::EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,25 +39,43 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Backup(backup::Args),
     Bench(bench::Args),
     Compact(compact::Args),
+    Completions(pages::Completions),
     Dedup(dedup::Args),
     #[cfg(feature = "explore")]
     Explore(explore::Args),
+    Inspect(inspect::Args),
+    List(list::Args),
+    Man(pages::Man),
     Migrate(migrate::Args),
+    Purge(purge::Args),
+    Release(release::Args),
     Repair(repair::Args),
+    Resolve(resolve::Args),
+    Stats(stats::Args),
     Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Backup(args) => backup::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Compact(args) => compact::run(&args),
+        Command::Completions(args) => pages::complete(&args),
         Command::Dedup(args) => dedup::run(&args),
         #[cfg(feature = "explore")]
         Command::Explore(args) => explore::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Man(args) => pages::man(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Purge(args) => purge::run(&args),
+        Command::Release(args) => release::run(&args),
         Command::Repair(args) => repair::run(&args),
+        Command::Resolve(args) => resolve::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Verify(args) => verify::run(&args),
     };
     match done {

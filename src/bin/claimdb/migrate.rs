@@ -1,6 +1,6 @@
 //! `claimdb migrate`: a store copied into a folder of another engine, or of the same.
 
-use crate::counts::{self, tell};
+use crate::counts::{Counts, tell};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use claimdb::Store;
@@ -48,7 +48,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Store::builder(args.from.existing(&args.source));
     let copied = source.migrate_into(&args.target, |folder| args.to.at(folder));
-    let copied = copied.map_err(|error| Failure::copying(&error))?;
-    counts::warn_of_unreadable(&copied, &args.source);
-    tell(args.json, || counts::text("copied", &copied), || counts::json(&copied))
+    let copied = Counts::from(copied.map_err(|error| Failure::copying(&error))?);
+    copied.warn_of_unreadable(&args.source);
+    tell(args.json, || copied.text("copied"), || copied.json())
 }

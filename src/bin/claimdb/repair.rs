@@ -1,11 +1,12 @@
 //! `claimdb repair`: what cannot be read put aside, the rest written anew.
 
-use crate::counts::{self, counted, tell};
+use crate::confirm;
+use crate::counts::{Counts, counted, tell};
 use crate::engine;
 use crate::failure::Failure;
 use claimdb::Store;
 use serde_json::json;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// Put aside what cannot be read, and write the rest anew
@@ -48,15 +49,13 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let store = args.store.display();
-    if !args.yes
-        && !agreed(&format!(
-            "Repairing {store} frees the keys of records that cannot be read: their work can run again. Go on? [y/N] "
-        ))?
-    {
-        return Err(Failure::Failed(format!(
-            "repairing the store {store}: not agreed to; nothing was changed"
-        )));
-    }
+    confirm::agreed(
+        args.yes,
+        &format!("repairing the store {store}"),
+        &format!(
+            "Repairing {store} frees the keys of records that cannot be read: their work can run again."
+        ),
+    )?;
     engine::hush();
     let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
     let aside_in = repaired.aside_in.as_ref().map(|path| path.display().to_string());
@@ -92,10 +91,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     // With standard error gone there is nobody left to tell.
     let _ = io::stderr().write_all(advice.as_bytes());
-    let copied = &repaired.copied;
+    let copied = Counts::from(repaired.copied);
     let text = || {
         let unread = counted(repaired.unread, "stretch", "stretches");
-        let done = counts::text("repaired", copied);
+        let done = copied.text("repaired");
         format!("{done}; {} put aside; {unread} could not be read", repaired.aside)
     };
     let json = || {
@@ -108,22 +107,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "aside_in": aside_in,
             "kept_in": kept_in,
             "tail_in": tail_in,
-            "new_ceiling": repaired.new_ceiling.map(claimdb::Token::get),
+            "new_ceiling": repaired.new_ceiling.map(|ceiling| ceiling.to_string()),
         })
     };
     tell(args.json, text, json)
-}
-
-/// Asks a person, if there is one.
-fn agreed(question: &str) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        return Err(Failure::Usage(
-            "repairing frees the keys of what cannot be read, and there is no terminal to ask on; give --yes"
-                .to_owned(),
-        ));
-    }
-    let _ = io::stderr().write_all(question.as_bytes());
-    let mut answer = String::new();
-    let read = io::stdin().read_line(&mut answer);
-    Ok(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     pub(super) key: Option<Pointer>,
 
     /// How long a key is remembered: a number and a unit, s, m, h or d
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = crate::span::parse)]
     pub(super) retain: Duration,
 
     /// Append lines without a key to this file; without it, the first one ends the run with exit code 1
@@ -82,22 +82,3 @@ Examples:
 
   Keep going over lines that have no id, and look at them later:
     claimdb dedup --store seen --key /id --rejects bad.jsonl orders.jsonl > new.jsonl";
-
-/// A span of time with a unit; a bare number is refused, because it would be taken for the wrong one.
-fn span(text: &str) -> Result<Duration, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        "" => return Err("a unit is missing: s, m, h or d, as in 24h".to_owned()),
-        _ => return Err("it must be a whole number and a unit, s, m, h or d, as in 24h".to_owned()),
-    };
-    let seconds = number.parse().ok().and_then(|number: u64| number.checked_mul(seconds));
-    match seconds.map(Duration::from_secs) {
-        Some(span) if !span.is_zero() && span <= claimdb::MAX_RETENTION => Ok(span),
-        _ => Err("it must be from 1s to 36525d".to_owned()),
-    }
-}

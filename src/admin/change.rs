@@ -1,0 +1,123 @@
+//! Freeing and settling a key in its holder's stead.
+
+use super::answer::{Answer, Code, Did, KeyTold};
+use super::command::{KeyName, Settle, Value, from_hex};
+use super::perform::refusal;
+use crate::error::AdminError;
+use crate::key::Key;
+use crate::store::{Inspection, KeyState, Next, Resolution, Store};
+use crate::token::Token;
+use crate::value::EncodeError;
+
+/// Settles the key as `settle` says, or frees it without that. `token` names the claim that was looked at.
+pub(super) fn change(
+    store: &Store,
+    key: &KeyName,
+    token: Option<&str>,
+    settle: Option<&Settle>,
+    force: bool,
+) -> Answer {
+    let doing = if settle.is_some() { "resolving" } else { "releasing" };
+    let asked = || -> Result<(Key, Option<Token>, Resolution, Did), String> {
+        let token = token.map(|token| token.parse().map(Token::new)).transpose();
+        let token = token.map_err(|_| "its token is not a number; give it as inspect tells it".to_owned())?;
+        let encode = |error: EncodeError| error.to_string();
+        let (resolution, did) = match settle {
+            None => (Resolution::released(), Did::Released),
+            Some(Settle::Omitted) => (Resolution::omitted(), Did::Omitted),
+            Some(Settle::Completed(Value::Text(text))) => {
+                (Resolution::completed(text).map_err(encode)?, Did::Completed)
+            }
+            Some(Settle::Completed(Value::Hex(hex))) => {
+                (Resolution::completed_bytes(from_hex(hex)?), Did::Completed)
+            }
+            Some(Settle::Failed(Value::Text(text))) => {
+                (Resolution::failed(text).map_err(encode)?, Did::Failed)
+            }
+            Some(Settle::Failed(Value::Hex(hex))) => (Resolution::failed_bytes(from_hex(hex)?), Did::Failed),
+        };
+        Ok((key.key()?, token, resolution, did))
+    };
+    let (key, token, resolution, did) = match asked() {
+        Ok(asked) => asked,
+        Err(reason) => return Answer::refused(Code::Invalid, format!("{doing} a key: {reason}")),
+    };
+    let change = Change { store, doing, key, force };
+    change.make(token, resolution, did).unwrap_or_else(|refused| refused)
+}
+
+struct Change<'a> {
+    store: &'a Store,
+    doing: &'static str,
+    key: Key,
+    force: bool,
+}
+
+impl Change<'_> {
+    fn make(&self, asked: Option<Token>, resolution: Resolution, did: Did) -> Result<Answer, Answer> {
+        let seen = self.look()?;
+        let token = self.may_be_changed(&seen, asked, did)?;
+        let live = seen.next == Next::InFlight;
+        if live && !self.store.end_lease(self.key.clone(), token).map_err(|error| refusal(&error))? {
+            return Err(self.refused(Code::State, MOVED_ON));
+        }
+        let changed = |did| Ok(Answer::Changed { did, before: KeyTold::of(&self.key, &seen, false) });
+        if seen.state == KeyState::InMemory {
+            return changed(did); // no record says anything of it, and its lease is over
+        }
+        match self.store.resolve(self.key.clone(), token, resolution) {
+            Ok(true) => changed(did),
+            // One who waited for it had the key sooner than this.
+            Ok(false) | Err(AdminError::InFlight { .. }) if live => match self.look()?.state {
+                KeyState::Settled => Err(self.refused(Code::State, "its holder settled it at the last moment")),
+                _ if did == Did::Released => changed(Did::TakenOver),
+                _ => Err(self.refused(
+                    Code::State,
+                    "its lease was ended, and another has taken the key over before it could be settled; look at it again",
+                )),
+            },
+            Ok(false) => Err(self.refused(Code::State, MOVED_ON)),
+            Err(error) => Err(refusal(&error)),
+        }
+    }
+
+    fn look(&self) -> Result<Inspection, Answer> {
+        self.store.inspect(self.key.clone()).map_err(|error| refusal(&error))
+    }
+
+    /// The token of the claim that is to be changed, if it may be.
+    fn may_be_changed(&self, seen: &Inspection, asked: Option<Token>, did: Did) -> Result<Token, Answer> {
+        let state = |why: &str| Err(self.refused(Code::State, why));
+        match (seen.state, seen.token) {
+            (KeyState::Absent, _) => Err(self.refused(
+                Code::NoSuchKey,
+                "there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key that has one",
+            )),
+            (KeyState::Settled, _) => state(
+                "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb purge",
+            ),
+            (KeyState::Settling, _) | (_, None) => {
+                state("it is being stored or settled at this moment; look again")
+            }
+            (_, Some(token)) if asked.is_some_and(|asked| asked != token) => state(MOVED_ON),
+            (KeyState::InMemory, _) if did != Did::Released => state(
+                "its claim is kept in memory alone, so there is no record to settle; it can be released",
+            ),
+            (_, Some(_)) if seen.next == Next::InFlight && !self.force => {
+                let left = seen.remaining.unwrap_or_default();
+                state(&format!(
+                    "a live claim has it, whose lease runs out in {left:.1?}; wait for that, or end its lease now with \
+                     --force: its holder may still be at work, and is told to stop if it asks"
+                ))
+            }
+            (KeyState::InMemory | KeyState::Pending | KeyState::Interrupted, Some(token)) => Ok(token),
+        }
+    }
+
+    fn refused(&self, code: Code, why: &str) -> Answer {
+        Answer::refused(code, format!("{} {}: {why}", self.doing, self.key))
+    }
+}
+
+const MOVED_ON: &str =
+    "it has moved on: another claim has it than the one that was looked at; look at it again";

@@ -1,0 +1,168 @@
+//! Asking a store that nobody has open, or the service that has it open: the same commands, the same answers.
+
+use crate::counts::write_line;
+use crate::failure::Failure;
+use claimdb::admin::{self, Answer, Client, ClientError, Code, Command, KeyName};
+use claimdb::{Builder, Store, backend};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where to ask.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Place {
+    /// The folder of a store that no process has open
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+
+    /// The admin socket of the service that has the store open
+    #[arg(long, value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+}
+
+/// Which key.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyArgs {
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: OsString,
+
+    /// Its scope, if it has one
+    #[arg(long, value_name = "SCOPE")]
+    scope: Option<OsString>,
+
+    /// KEY and SCOPE are given in hex: two digits for each byte
+    #[arg(long)]
+    hex: bool,
+}
+
+impl KeyArgs {
+    pub(crate) fn name(&self) -> Result<KeyName, Failure> {
+        let scope = self.scope.as_ref().map(|scope| bytes_of(scope, self.hex, "--scope")).transpose()?;
+        Ok(KeyName::new(&scope.unwrap_or_default(), &bytes_of(&self.key, self.hex, "KEY")?))
+    }
+}
+
+/// The bytes that an argument stands for.
+pub(crate) fn bytes_of(given: &OsString, hex: bool, what: &str) -> Result<Vec<u8>, Failure> {
+    if !hex {
+        return Ok(given.clone().into_vec());
+    }
+    let bytes = given.to_str().ok_or_else(|| "it is not hex".to_owned()).and_then(admin::from_hex);
+    bytes.map_err(|why| Failure::Usage(format!("reading {what} with --hex: {why}")))
+}
+
+impl Place {
+    /// Asks, shows `tell` each answer but the last, and gives that. A store that nobody has open is opened for a change
+    /// only if the command makes one.
+    pub(crate) fn ask(
+        &self,
+        command: &Command,
+        tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
+    ) -> Result<Answer, Failure> {
+        match (&self.store, &self.socket) {
+            (Some(folder), _) => {
+                let opened =
+                    if command.changes() { opened_to_change(folder) } else { opened_to_look(folder) };
+                let store = opened?;
+                let answers = admin::ask(&store, command.clone()).flatten().map(Ok);
+                let last = last_of(answers, tell)?;
+                closed(&store)?;
+                // What an opening has done that was made for this says nothing.
+                Ok(match last {
+                    Answer::Stats { stored, .. } => Answer::Stats { opening: None, stored },
+                    other => other,
+                })
+            }
+            (None, Some(socket)) => {
+                let client = Client::connect(socket).map_err(|error| failed(&error))?;
+                let answers = client.ask(command).map_err(|error| failed(&error))?;
+                last_of(answers.map(|answer| answer.map_err(|error| failed(&error))), tell)
+            }
+            (None, None) => {
+                Err(Failure::Usage("asking a store: give --store DIR or --socket SOCKET".to_owned()))
+            }
+        }
+    }
+
+    /// Asks what has one answer.
+    pub(crate) fn ask_once(&self, command: &Command) -> Result<Answer, Failure> {
+        self.ask(command, &mut |_| Ok(()))
+    }
+
+    /// The folder, if the store is not a service's.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.store.as_deref()
+    }
+}
+
+fn last_of(
+    answers: impl Iterator<Item = Result<Answer, Failure>>,
+    tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
+) -> Result<Answer, Failure> {
+    for answer in answers {
+        match answer? {
+            Answer::Refused { code, message } => return Err(refused(code, message)),
+            last if last.is_last() => return Ok(last),
+            answer => tell(answer)?,
+        }
+    }
+    Err(Failure::failed("asking a store", "it gave no last answer", "report this"))
+}
+
+fn refused(code: Code, message: String) -> Failure {
+    match code {
+        Code::Invalid => Failure::Usage(message),
+        Code::NoSuchKey => Failure::NoSuchKey(message),
+        Code::State => Failure::State(message),
+        Code::Damaged => Failure::Damaged(format!(
+            "{message}; look at the whole store with claimdb verify, and put a backup in its place or mend it with claimdb \
+             repair"
+        )),
+        _ => Failure::Failed(message),
+    }
+}
+
+fn failed(error: &ClientError) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+const IF_LOCKED: &str =
+    "ask that process itself over its admin socket, if it serves one (--socket SOCKET), or stop it first";
+
+/// A store that is looked at: nothing in it changes.
+pub(crate) fn opened_to_look(folder: &Path) -> Result<Store, Failure> {
+    open(folder, Builder::read_only)
+}
+
+/// A store in which something is to be changed. Nothing else goes on in it.
+pub(crate) fn opened_to_change(folder: &Path) -> Result<Store, Failure> {
+    open(folder, |builder| builder.sweep_every(Duration::ZERO))
+}
+
+fn open(folder: &Path, settings: impl FnOnce(Builder) -> Builder) -> Result<Store, Failure> {
+    let opened = settings(Store::builder(backend::existing(folder))).open();
+    opened.map_err(|error| Failure::opening_or(folder, &error, IF_LOCKED))
+}
+
+pub(crate) fn closed(store: &Store) -> Result<(), Failure> {
+    store.close().map_err(|error| Failure::failed("ending", error, "what was told before is done"))
+}
+
+/// Writes `told` as one line of JSON.
+pub(crate) fn write_json(told: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(told);
+    write_line(line.map_err(|error| Failure::failed("writing JSON", error, "report this"))?)
+}
+
+/// What an answer should not be.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::failed(
+        "asking a store",
+        format_args!("it answered {answer:?}"),
+        "use the claimdb of the service",
+    )
+}

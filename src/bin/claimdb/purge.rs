@@ -1,0 +1,154 @@
+//! `claimdb purge`: what is stored, forgotten.
+
+use crate::ask::{bytes_of, closed, opened_to_change, write_json};
+use crate::confirm;
+use crate::counts::write_line;
+use crate::failure::Failure;
+use claimdb::{AdminError, Fault, Key, LiveClaims, Store};
+use clap::ArgGroup;
+use serde_json::json;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// How many entries are swept in one step.
+const STEP: usize = 4096;
+
+/// Delete what is forgotten, one key, or all keys of a scope, from a store that no process has open
+///
+/// --forgotten deletes the results whose retention is over, and pending claims that nobody came back to within theirs: what
+/// a running service does by itself each minute. THE WORK OF WHAT --key AND --whole-scope DELETE CAN RUN AGAIN, also if it
+/// was done. The space that becomes free is used again, and given back by claimdb compact.
+///
+/// Asks first, and without a terminal wants --yes.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+#[command(group = ArgGroup::new("what").required(true).args(["forgotten", "key", "whole_scope"]))]
+pub(crate) struct Args {
+    /// The store's folder
+    #[arg(long, value_name = "DIR")]
+    store: PathBuf,
+
+    /// Delete what is forgotten
+    #[arg(long)]
+    forgotten: bool,
+
+    /// Delete this key, whatever its state
+    #[arg(long, value_name = "KEY")]
+    key: Option<OsString>,
+
+    /// Delete all keys of this scope
+    #[arg(long, value_name = "SCOPE")]
+    whole_scope: Option<OsString>,
+
+    /// The scope of KEY, if it has one
+    #[arg(long, value_name = "SCOPE", requires = "key")]
+    scope: Option<OsString>,
+
+    /// KEY and SCOPE are given in hex: two digits for each byte
+    #[arg(long)]
+    hex: bool,
+
+    /// Delete KEY although its record cannot be read
+    #[arg(long, requires = "key")]
+    force: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    /// Tell what was done as JSON, in one line
+    ///
+    /// {"deleted":17}
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Make a store that was not open for long as small as it can be:
+    claimdb purge --store claims --forgotten --yes && claimdb compact claims
+
+  Forget what a tenant has done:
+    claimdb purge --store claims --whole-scope tenant-7";
+
+/// What is to be deleted.
+enum What {
+    Forgotten,
+    Key(Key),
+    Scope(Vec<u8>),
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let bytes = |given: &Option<OsString>, name| {
+        given.as_ref().map(|given| bytes_of(given, args.hex, name)).transpose()
+    };
+    let what = match (bytes(&args.key, "--key")?, bytes(&args.whole_scope, "--whole-scope")?) {
+        (Some(name), _) => {
+            let scope = bytes(&args.scope, "--scope")?.unwrap_or_default();
+            let key = Key::scoped(scope, name);
+            What::Key(key.map_err(|error| Failure::Usage(format!("purging a key: {error}")))?)
+        }
+        (None, Some(scope)) => What::Scope(scope),
+        (None, None) => What::Forgotten,
+    };
+    let change = match &what {
+        What::Forgotten => "What is forgotten is deleted.".to_owned(),
+        What::Key(key) => format!("{key} is deleted: its work can run again."),
+        What::Scope(_) => "All keys of this scope are deleted: their work can run again.".to_owned(),
+    };
+    confirm::agreed(args.yes, &format!("purging the store {}", args.store.display()), &change)?;
+    let store = opened_to_change(&args.store)?;
+    let deleted = purge(&store, &what, args.force)?;
+    closed(&store)?;
+    if args.json {
+        write_json(&json!({ "deleted": deleted }))
+    } else {
+        write_line(format_args!("{deleted} deleted"))
+    }
+}
+
+fn purge(store: &Store, what: &What, force: bool) -> Result<u64, Failure> {
+    let deleted = match what {
+        What::Forgotten => return forgotten(store).map_err(|error| failed(&error)),
+        What::Key(key) => {
+            let removed = if force { store.remove_by_force(key) } else { store.remove(key) };
+            match removed {
+                Ok(true) => Ok(1),
+                Ok(false) => {
+                    return Err(Failure::NoSuchKey(format!(
+                        "purging {key}: there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key that has one"
+                    )));
+                }
+                Err(error) => Err(error),
+            }
+        }
+        What::Scope(scope) => {
+            let scope =
+                store.scope(scope).map_err(|error| Failure::Usage(format!("purging a scope: {error}")))?;
+            scope.empty(LiveClaims::Refuse)
+        }
+    };
+    deleted.map_err(|error| failed(&error))
+}
+
+fn forgotten(store: &Store) -> Result<u64, AdminError> {
+    let mut deleted = 0;
+    loop {
+        let swept = store.sweep(STEP)?;
+        deleted += swept.deleted as u64;
+        if !swept.more {
+            store.sync()?;
+            return Ok(deleted);
+        }
+    }
+}
+
+fn failed(error: &AdminError) -> Failure {
+    match error {
+        AdminError::Listed { fault: Fault::Damaged(_), .. }
+        | AdminError::Failed { fault: Fault::Damaged(_), .. } => Failure::Damaged(format!(
+            "{error}; one key goes with --key and --force, claimdb repair puts all of these aside"
+        )),
+        _ => Failure::Failed(error.to_string()),
+    }
+}
