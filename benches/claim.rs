@@ -9,12 +9,14 @@
 
 mod throughput;
 
-use claimdb::backend::Sled;
-use claimdb::{Durability, Outcome, Request, Store};
+use claimdb::backend::{Mem, Sled};
+use claimdb::{
+    Durability, Kept, OnInterrupt, Outcome, Record, Request, State, Store, Terms, Token, WallTime,
+};
 use criterion::{BatchSize, Criterion, criterion_group};
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -191,15 +193,159 @@ fn replay(c: &mut Criterion) {
     group.finish();
 }
 
+fn renew(c: &mut Criterion) {
+    let mut group = c.benchmark_group("renew");
+    let (_folder, store) = store();
+    let claim = store.claim(Request::new("k").durability(Durability::Result)).unwrap().granted().unwrap();
+    group.bench_function("claimdb", |b| b.iter(|| claim.renew(Duration::from_secs(30)).unwrap()));
+    let map: Mutex<HashMap<String, Instant>> = Mutex::new(HashMap::from([("k".to_owned(), Instant::now())]));
+    group.bench_function("floor: a bare map behind a mutex, and a clock reading", |b| {
+        b.iter(|| *map.lock().unwrap().get_mut("k").unwrap() = Instant::now() + Duration::from_secs(30));
+    });
+    group.finish();
+}
+
+/// A claim that takes over from one that was dropped, as the next attempt.
+fn reclaim(c: &mut Criterion) {
+    let mut group = c.benchmark_group("reclaim");
+    let (_folder, store) = store();
+    let request = Request::new("k").lease(Duration::from_secs(86_400));
+    drop(store.claim(&request).unwrap());
+    group.bench_function("claimdb", |b| {
+        b.iter(|| store.claim(&request).unwrap().granted().unwrap().attempt())
+    });
+    let bare = Bare::open();
+    bare.swap("k", None, &PENDING);
+    let mut flip = false;
+    group.bench_function("floor: bare sled, get, swap and sync", |b| {
+        b.iter(|| {
+            let old = bare.db.get("k").unwrap().unwrap();
+            flip = !flip;
+            bare.swap("k", Some(&old), &[u8::from(flip); PENDING.len()]);
+            bare.sync();
+        });
+    });
+    group.finish();
+}
+
+/// From the end of a claim to the moment at which a thread that waits for the key is awake and has it. The floor is a
+/// condition variable: the same two threads, and nothing to decide.
+fn wake_up(c: &mut Criterion) {
+    let mut group = c.benchmark_group("wake-up");
+    let store = Store::builder(Mem::new()).durability(Durability::Result).open().unwrap();
+    let wait = Request::new("k").wait(Duration::from_secs(60)).lease(Duration::from_secs(3600));
+    let take = || store.claim(&wait).unwrap().granted().unwrap();
+    group.bench_function("claimdb", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    let held = take();
+                    begin();
+                    while store.stats().waiters == 0 {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    drop(held);
+                    start
+                },
+                || {
+                    let held = take();
+                    let awake = Instant::now();
+                    drop(held);
+                    awake
+                },
+            )
+        });
+    });
+    let (flag, changed) = (Mutex::new((false, false)), Condvar::new());
+    group.bench_function("floor: a bare condvar", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    *flag.lock().unwrap() = (false, false);
+                    begin();
+                    while !flag.lock().unwrap().0 {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    flag.lock().unwrap().1 = true;
+                    changed.notify_one();
+                    start
+                },
+                || {
+                    let mut flag = flag.lock().unwrap();
+                    flag.0 = true;
+                    while !flag.1 {
+                        flag = changed.wait(flag).unwrap();
+                    }
+                    Instant::now()
+                },
+            )
+        });
+    });
+    group.finish();
+}
+
+/// How long so many hand-overs take from `give`, which lets the other thread begin and tells when it gave, to `take`,
+/// which tells when it had it.
+fn handovers(times: u64, give: impl Fn(&dyn Fn()) -> Instant, take: impl Fn() -> Instant + Send) -> Duration {
+    let (begin, begun) = mpsc::channel();
+    let (had, took) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || begun.iter().try_for_each(|()| had.send(take())));
+        let one = |_| {
+            let given = give(&|| begin.send(()).unwrap());
+            took.recv().unwrap().saturating_duration_since(given)
+        };
+        let sum = (0..times).map(one).sum();
+        drop(begin);
+        sum
+    })
+}
+
+fn record(c: &mut Criterion) {
+    let mut group = c.benchmark_group("a record with 200 bytes");
+    let record = Record {
+        token: Token::new(1 << 50),
+        attempt: 1,
+        fingerprint: None,
+        terms: Terms {
+            lease: Duration::from_secs(30),
+            retention: Duration::from_secs(86_400),
+            durability: Durability::Full,
+            on_interrupt: OnInterrupt::Rerun,
+            max_attempts: None,
+        },
+        claimed_at: WallTime::from_unix_millis(1_735_689_600_000),
+        state: State::Settled {
+            result: Kept::Completed(VALUE.to_vec()),
+            at: WallTime::from_unix_millis(1_735_689_600_000),
+            by_hand: false,
+        },
+    };
+    let bytes = record.encode();
+    group.bench_function("encoded", |b| b.iter(|| record.encode()));
+    group.bench_function("decoded", |b| b.iter(|| Record::decode(&bytes).unwrap()));
+    group.bench_function("floor: its bytes copied, with their checksum", |b| {
+        b.iter(|| (bytes.clone(), crc32fast::hash(&bytes)));
+    });
+    group.finish();
+}
+
 criterion_group! {
     name = micro;
     config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(3)).without_plots();
-    targets = claim_and_complete, claim, losing_claim, replay
+    targets = claim_and_complete, claim, losing_claim, replay, renew, reclaim, wake_up, record
 }
 
 fn main() {
     let trial = std::env::args().any(|argument| argument == "--test");
     micro();
     Criterion::default().configure_from_args().final_summary();
-    throughput::run(trial);
+    // Whoever names some of the above wants those.
+    if std::env::args().skip(1).all(|argument| argument.starts_with('-')) {
+        throughput::run(trial);
+    }
 }
