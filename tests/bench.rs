@@ -70,14 +70,20 @@ fn duplicates_are_as_many_as_asked_for() {
     let folder = TempDir::new().unwrap();
     for (share, least, most) in [("0", 0.0, 0.0), ("1", 1.0, 1.0), ("0.3", 0.2, 0.4)] {
         let args =
-            ["--json", "--backend", "mem", "--durability", "relaxed", "--threads", "1", "--rounds", "1"];
-        let report =
-            report(&bench(folder.path(), &[&args[..], &["--duplicates", share, "--keys", "20"]].concat()));
-        let row = &report["rows"][1];
-        let count = |of: &str| row[of]["count"].as_f64().unwrap();
-        let (fresh, duplicate) = (count("fresh_latency_ns"), count("duplicate_latency_ns"));
+            ["--json", "--backend", "mem", "--durability", "relaxed", "--threads", "1", "--keys", "20"];
+        let count = |rounds: usize| {
+            let rounds = rounds.to_string();
+            let more = ["--duplicates", share, "--rounds", &rounds];
+            let report = report(&bench(folder.path(), &[&args[..], &more].concat()));
+            ["fresh_latency_ns", "duplicate_latency_ns"]
+                .map(|of| report["rows"][1][of]["count"].as_f64().unwrap())
+        };
+        // A busy machine may do next to nothing in one round.
+        let counts =
+            [1, 10, 100].into_iter().map(count).find(|[fresh, duplicate]| fresh + duplicate > 1000.0);
+        let [fresh, duplicate] = counts.expect("a thousand operations in a hundred rounds");
         let found = duplicate / (fresh + duplicate);
-        assert!((least..=most).contains(&found), "{share}: {found}, {row}");
+        assert!((least..=most).contains(&found), "{share}: {found}");
     }
 }
 
