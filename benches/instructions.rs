@@ -64,8 +64,12 @@ fn main() {
         rows.push(format!("  {{\"path\": \"{name}\", \"instructions\": {count}{floor}}}"));
     }
     if !trial {
+        let features = match cfg!(all(feature = "metrics", feature = "tracing")) {
+            true => " --features metrics,tracing",
+            false => "",
+        };
         let json = format!(
-            "{{\"command\": \"cargo bench --no-default-features --bench instructions\", \"value_bytes\": {}, \"counted\": [\n{}\n]}}\n",
+            "{{\"command\": \"cargo bench --no-default-features{features} --bench instructions\", \"value_bytes\": {}, \"counted\": [\n{}\n]}}\n",
             VALUE.len(),
             rows.join(",\n")
         );

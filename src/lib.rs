@@ -22,6 +22,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Features, of which each adds and none changes what is there: `sled` (default) and `redb`, the storage engines;
+//! `tower`, `json` and `axum`, the layer for HTTP; `metrics` and `tracing`, what the store tells of itself beside
+//! [`Store::stats`]; `cli` and `explore`, the command `claimdb`.
+//!
 //! Start with [`Store`]; [`Durability`] says what a crash may forget, [`protocol`] what is promised, and
 //! [`backend`] where the bytes live.
 #![forbid(unsafe_code)]
@@ -45,6 +49,7 @@ mod lease;
 mod record;
 mod store;
 mod sync;
+mod telemetry;
 mod timer;
 mod token;
 mod value;

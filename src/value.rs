@@ -88,7 +88,7 @@ fn not_decoded(error: bincode::error::DecodeError) -> String {
     use bincode::error::DecodeError as E;
     match error {
         E::Other(reason) => reason.to_owned(),
-        E::OtherString(reason) => reason,
+        E::OtherString(reason) => without_value(reason),
         E::UnexpectedEnd { additional: 1 } => "at least 1 more byte would be needed".to_owned(),
         E::UnexpectedEnd { additional } => format!("at least {additional} more bytes would be needed"),
         E::LimitExceeded => "a length in it is more than there are bytes".to_owned(),
@@ -99,6 +99,18 @@ fn not_decoded(error: bincode::error::DecodeError) -> String {
         E::OutsideUsizeRange(_) => "a length in it is more than this machine can count".to_owned(),
         E::Serde(_) => "the type asks the bytes what they are, and they do not say".to_owned(),
         other => other.to_string(),
+    }
+}
+
+/// What serde finds wrong, without the value that it shows: values do not belong in messages. What a type's own
+/// `Deserialize` says is left as it is.
+fn without_value(reason: String) -> String {
+    let what = ["invalid value", "invalid type", "unknown variant", "unknown field"];
+    let Some(what) = what.into_iter().find(|what| reason.starts_with(what)) else { return reason };
+    // The last one: the value may say so as well.
+    match reason.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("{what}, expected {expected}"),
+        None => what.to_owned(),
     }
 }
 

@@ -81,7 +81,7 @@ fn both(n: u64) -> Writes {
 
 fn open(source: &Slow, clock: &ManualClock) -> Store {
     let builder = Store::builder(source.clone()).clock(clock.clone());
-    let store = builder.sweep_every(Duration::ZERO).open().unwrap();
+    let store = builder.sweep_every(Duration::ZERO).watch_every(Duration::ZERO).open().unwrap();
     store.write(both(1)).unwrap();
     store
 }

@@ -145,7 +145,8 @@ fn a_lost_index_is_rebuilt_and_garbage_in_it_goes() {
 #[test]
 fn the_store_sweeps_by_itself_and_goes_on_after_failures_and_panics() {
     let (faulty, clock) = (Faulty::new(), ManualClock::new());
-    let store = Store::builder(faulty.clone()).clock(clock.clone()).open().unwrap();
+    let builder = Store::builder(faulty.clone()).clock(clock.clone());
+    let store = builder.watch_every(Duration::ZERO).open().unwrap();
     let until = |what: &str, holds: &dyn Fn() -> bool| {
         let start = Instant::now();
         while !holds() {

@@ -25,8 +25,9 @@ impl World {
     fn new() -> Self {
         let clock = ManualClock::new();
         // A sweeping thread would wait on the clock as well.
-        let store =
-            Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO).open().unwrap();
+        // Nobody else waits on the clock.
+        let builder = Store::builder(Mem::new()).clock(clock.clone());
+        let store = builder.sweep_every(Duration::ZERO).watch_every(Duration::ZERO).open().unwrap();
         let (tell, told) = mpsc::channel();
         Self { clock, store, told, tell }
     }

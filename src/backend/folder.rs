@@ -15,10 +15,11 @@ use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::{self, InvalidSetting, OpenError, StorageError};
 use crate::sync::Mutex;
+use crate::telemetry::opening;
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// A store's folder, locked.
@@ -135,12 +136,14 @@ impl Folder {
             for file in files_in(&self.engine())? {
                 if file.to_string_lossy().ends_with(".generating") {
                     fs::remove_file(&file)?;
+                    opening::mended("a half-written snapshot was deleted");
                 }
             }
             if clean.is_some() {
                 fs::remove_file(self.path.join("clean"))?;
                 sync_folder(&self.path)?;
             } else if self.existed {
+                opening::unclean_end();
                 for file in self.all_files()? {
                     let file = File::open(file)?;
                     file.sync_all()?;
@@ -228,6 +231,7 @@ impl Folder {
         }
         sync_folder(&aside)?;
         sync_folder(&self.path)?;
+        opening::put_aside(&aside, files.len());
         Ok(aside)
     }
 
@@ -280,6 +284,23 @@ impl Folder {
     /// Where sled puts what is too large for its log.
     pub(super) fn blobs(&self) -> PathBuf {
         self.engine().join("blobs")
+    }
+
+    /// How many bytes the files in it take on the disk, blocks that are allocated ahead included.
+    pub(super) fn size(&self) -> Result<u64, StorageError> {
+        let sum = || -> io::Result<u64> {
+            let mut bytes = 0;
+            for file in files_in(&self.path)?.into_iter().chain(self.all_files()?) {
+                match fs::metadata(file) {
+                    Ok(found) => bytes += found.blocks() * 512,
+                    // The engine deletes files now and then.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(bytes)
+        };
+        sum().map_err(|error| StorageError::new("measuring the files in", self.name(), error))
     }
 
     /// All of the engine's files.

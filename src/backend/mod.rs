@@ -167,6 +167,15 @@ pub trait Engine: Send + Sync + fmt::Debug {
     fn room(&self) -> Result<(), StorageError> {
         Ok(())
     }
+
+    /// How many bytes the place takes on its disk; `None` if the engine cannot tell. Asked when the store opens and when
+    /// it has swept; may look at files.
+    ///
+    /// # Errors
+    /// [`StorageError`] if it could not be found out.
+    fn size(&self) -> Result<Option<u64>, StorageError> {
+        Ok(None)
+    }
 }
 
 /// What a scan shows its pairs to.

@@ -24,6 +24,7 @@
 use super::folder::{Folder, sync_folder, write_synced};
 use super::{Backend, Engine, Old};
 use crate::error::{OpenError, StorageError};
+use crate::telemetry::opening;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -144,6 +145,7 @@ pub(super) fn mend(folder: &Folder) -> Result<(), OpenError> {
     if !folder.path().join(MARK).exists() {
         return Ok(());
     }
+    opening::mended("a compaction or a repair was cut off, and its files are cleared up");
     let replaced = folder.path().join(REPLACED);
     if !folder.engine().exists() && replaced.exists() {
         let put_back = fs::rename(&replaced, folder.engine()).and_then(|()| sync_folder(folder.path()));

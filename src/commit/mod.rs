@@ -13,12 +13,14 @@
 //! One mutex, held for bookkeeping alone: never across a sync, a cleared mark or a raised signal.
 
 mod end;
+mod look;
 mod wait;
 
 use crate::backend::Engine;
 use crate::clock::{Clock, Moment};
 use crate::error::{Fault, Poisoned, StorageError};
-use crate::sync::{Break, Counter, Mutex, Signal, ThreadId, current_thread, spawn};
+use crate::sync::{Break, Mutex, Signal, ThreadId, current_thread, spawn};
+use crate::telemetry::Telemetry;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,8 +63,7 @@ pub(crate) struct GroupCommit<M> {
     /// Raised when the syncing thread has something to do or is to end.
     work: Signal,
     ended: Arc<Signal>,
-    syncs: Counter,
-    covered: Counter,
+    telemetry: Arc<Telemetry>,
     /// From when on a sync is told of as slow.
     slow_from: Duration,
 }
@@ -73,8 +74,9 @@ struct State<M> {
     marks: VecDeque<(u64, M)>,
     waiting: VecDeque<(u64, Arc<Signal>)>,
     running_since: Option<Moment>,
+    /// Whether the running sync has been told of as slow.
+    told_slow: bool,
     /// Of the syncs that have ended, well or not.
-    slow: u64,
     slowest: Duration,
     poisoned: Option<Poisoned>,
     /// Set when the engine was let go; what is not covered by then never will be.
@@ -96,17 +98,6 @@ enum Thread {
     Ended,
 }
 
-/// What group commit has done.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CommitStats {
-    pub(crate) syncs: u64,
-    pub(crate) covered: u64,
-    pub(crate) running: Option<Duration>,
-    /// How many were slow, and how long the slowest took; the running one counts.
-    pub(crate) slow: u64,
-    pub(crate) slowest: Duration,
-}
-
 impl<M: Send + 'static> GroupCommit<M> {
     pub(crate) fn new(
         engine: Arc<dyn Engine>,
@@ -114,6 +105,7 @@ impl<M: Send + 'static> GroupCommit<M> {
         observer: Box<dyn Observer<M>>,
         sync_by: SyncBy,
         slow_from: Duration,
+        telemetry: Arc<Telemetry>,
     ) -> Self {
         Self {
             state: Mutex::new(State {
@@ -122,7 +114,7 @@ impl<M: Send + 'static> GroupCommit<M> {
                 marks: VecDeque::new(),
                 waiting: VecDeque::new(),
                 running_since: None,
-                slow: 0,
+                told_slow: false,
                 slowest: Duration::ZERO,
                 poisoned: None,
                 closed: false,
@@ -136,8 +128,7 @@ impl<M: Send + 'static> GroupCommit<M> {
             sync_by,
             work: Signal::new(),
             ended: Arc::new(Signal::new()),
-            syncs: Counter::default(),
-            covered: Counter::default(),
+            telemetry,
             slow_from,
         }
     }
@@ -277,37 +268,45 @@ impl<M: Send + 'static> GroupCommit<M> {
             let _ = catch_unwind(AssertUnwindSafe(|| last(&*engine)));
         }
         let now = self.clock.now();
-        let covered = {
+        let (covered, writes) = {
             let mut state = self.state.lock();
-            state.running_since = Some(now);
-            state.issued
+            (state.running_since, state.told_slow) = (Some(now), false);
+            (state.issued, state.issued - state.synced)
         };
-        let result = catch_unwind(AssertUnwindSafe(|| engine.sync()));
+        let span = self.telemetry.sync_span(writes);
+        let result = catch_unwind(AssertUnwindSafe(|| span.within(|| engine.sync())));
         let took = self.clock.now().since(now);
         let covered = if Break::CoversTooMuch.is() { self.state.lock().issued } else { covered };
         match result {
-            Ok(Ok(())) => self.succeeded(covered, took),
-            Ok(Err(_)) if Break::FailedSyncIgnored.is() => self.succeeded(covered, took),
-            Ok(Err(error)) => self.failed(&error.to_string(), took),
-            Err(_) if Break::PanicIsSuccess.is() => self.succeeded(covered, took),
+            Ok(Ok(())) => self.succeeded(covered, took, writes),
+            Ok(Err(_)) if Break::FailedSyncIgnored.is() => self.succeeded(covered, took, writes),
+            Ok(Err(error)) => {
+                span.error(&error);
+                self.failed(&error.to_string(), took);
+            }
+            Err(_) if Break::PanicIsSuccess.is() => self.succeeded(covered, took, writes),
             Err(_) => self.failed("the engine panicked while syncing", took),
         }
         self.state.lock().syncing = None;
     }
 
-    fn succeeded(&self, covered: u64, took: Duration) {
-        self.syncs.add(1);
-        let marks = {
+    fn succeeded(&self, covered: u64, took: Duration, writes: u64) {
+        let (marks, is_slow) = {
             let mut state = self.state.lock();
             let count = state.marks.partition_point(|(ticket, _)| *ticket <= covered);
-            state.marks.drain(..count).map(|(_, mark)| mark).collect::<Vec<_>>()
+            let marks = state.marks.drain(..count).map(|(_, mark)| mark).collect::<Vec<_>>();
+            (marks, state.becomes_slow(took, self.slow_from))
         };
+        // Before anybody is released: whoever was told of a sync finds it counted.
+        self.telemetry.synced(took, writes);
+        if is_slow {
+            self.telemetry.slow_sync(took);
+        }
         self.observer.synced(marks);
         let (released, abandoned) = {
             let mut state = self.state.lock();
-            self.covered.add(covered - state.synced);
             state.synced = covered;
-            state.sync_ended(took, self.slow_from);
+            state.sync_ended(took);
             let is_covered = |(ticket, _): &(u64, Arc<Signal>)| *ticket <= covered;
             let (mut released, left): (VecDeque<_>, VecDeque<_>) =
                 std::mem::take(&mut state.waiting).into_iter().partition(is_covered);
@@ -332,29 +331,20 @@ impl<M: Send + 'static> GroupCommit<M> {
             let marks = std::mem::take(&mut self.state.lock().marks);
             self.observer.synced(marks.into_iter().map(|(_, mark)| mark).collect());
         }
-        let released = {
+        let poisoned = Poisoned { cause: reason.into() };
+        self.telemetry.is_poisoned(&poisoned);
+        let (released, is_slow) = {
             let mut state = self.state.lock();
-            state.poisoned = Some(Poisoned { cause: reason.into() });
-            state.sync_ended(took, self.slow_from);
-            std::mem::take(&mut state.waiting)
+            state.poisoned = Some(poisoned);
+            let is_slow = state.becomes_slow(took, self.slow_from);
+            state.sync_ended(took);
+            (std::mem::take(&mut state.waiting), is_slow)
         };
+        if is_slow {
+            self.telemetry.slow_sync(took);
+        }
         self.observer.poisoned();
         release(released);
-    }
-
-    pub(crate) fn stats(&self) -> CommitStats {
-        let now = self.clock.now();
-        let (running, slow, slowest) = {
-            let state = self.state.lock();
-            (state.running_since.map(|since| now.since(since)), state.slow, state.slowest)
-        };
-        CommitStats {
-            syncs: self.syncs.get(),
-            covered: self.covered.get(),
-            running,
-            slow: slow + u64::from(running.is_some_and(|running| running >= self.slow_from)),
-            slowest: slowest.max(running.unwrap_or_default()),
-        }
     }
 }
 
@@ -366,9 +356,8 @@ impl<M> State<M> {
         stand && nobody && self.poisoned.is_none() && !self.closed
     }
 
-    fn sync_ended(&mut self, took: Duration, slow_from: Duration) {
+    fn sync_ended(&mut self, took: Duration) {
         self.running_since = None;
-        self.slow += u64::from(took >= slow_from);
         self.slowest = self.slowest.max(took);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::loss::Loss;
 use super::waiters::Queue;
+use crate::clock::{Moment, expired};
 use crate::protocol::{Holder, KeyView};
 use crate::sync::{HashSeed, Signal};
 use crate::token::Token;
@@ -9,6 +10,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -57,9 +59,14 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Takes what there was before for good. Its loss is to be raised without the lock.
-    pub(super) fn forget_former(&mut self) -> Option<Arc<Loss>> {
-        self.former.take().and_then(|former| former.loss)
+    /// Takes what there was before for good, which is to be [told](super::table::Table::tell_ended) without the lock.
+    pub(super) fn forget_former(&mut self) -> Option<Box<Held>> {
+        self.former.take()
+    }
+
+    /// By how much its lease was over at `now`, if it was.
+    pub(super) fn overrun(&self, now: Moment) -> Option<Duration> {
+        self.holder.deadline.filter(|deadline| expired(now, *deadline)).map(|deadline| now.since(deadline))
     }
 }
 

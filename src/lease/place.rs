@@ -4,9 +4,11 @@ use super::entry::Held;
 use super::loss::{Loss, LossCause};
 use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
+use crate::key::KeyLabel;
 use crate::protocol::{Holder, Purpose};
 use crate::sync::Break;
 use crate::token::Token;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +23,20 @@ pub(crate) struct Place {
 }
 
 /// Names a place without keeping it: it may end at any time.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct PlaceName {
     table: Arc<Table>,
     key: Arc<[u8]>,
     id: u64,
+}
+
+impl fmt::Debug for PlaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlaceName")
+            .field("key", &KeyLabel::of(&self.key))
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Place {
@@ -70,19 +81,19 @@ impl Place {
         stored: bool,
         lease: Duration,
     ) -> Result<Moment, Refusal> {
-        let (mut lost, mut since) = (None, Moment::ORIGIN);
+        let (mut former, mut since) = (None, Moment::ORIGIN);
         let loss = Arc::new(Loss::default());
         self.name.change(|held, now| {
             held.loss = Some(Arc::clone(&loss));
             let start = if Break::LeaseFromTake.is() { held.holder.since } else { now };
             let (token, deadline) = (Some(token), Some(start.after(lease)));
             held.holder = Holder { token, attempt, stored, since: now, deadline, ..held.holder };
-            lost = held.forget_former();
+            former = held.forget_former();
             since = now;
             Ok(())
         })?;
-        if let Some(loss) = lost {
-            loss.raise(LossCause::TakenOver);
+        if let Some(former) = former {
+            self.name.table.tell_ended(&self.name.key, &former, LossCause::TakenOver, Some(since));
         }
         self.never_granted = None;
         self.loss = Some(loss);
@@ -93,12 +104,12 @@ impl Place {
     pub(crate) fn changed(&self) {
         let mut lost = None;
         // Refused, there is none any more.
-        let _ = self.name.change(|held, _| {
-            lost = held.forget_former();
+        let _ = self.name.change(|held, now| {
+            lost = held.forget_former().map(|former| (former, now));
             Ok(())
         });
-        if let Some(loss) = lost {
-            loss.raise(LossCause::Removed);
+        if let Some((former, now)) = lost {
+            self.name.table.tell_ended(&self.name.key, &former, LossCause::Removed, Some(now));
         }
     }
 }
@@ -173,6 +184,7 @@ impl Place {
 
     fn leave(&self) -> Result<(), Refusal> {
         let PlaceName { table, key, id } = &self.name;
+        let now = table.now_to_count();
         let (held, front, ended) = {
             let (name, mut shard) = table.shard(key);
             if shard.closed {
@@ -196,10 +208,10 @@ impl Place {
             shard.tidy(name);
             (held, front, ended)
         };
-        if let Some(loss) = held.and_then(|held| held.loss) {
-            loss.raise(LossCause::Ended);
-        }
         raise(front.filter(|_| !Break::EndWakesNobody.is()));
+        if let Some(held) = held {
+            table.tell_ended(key, &held, LossCause::Ended, now);
+        }
         ended
     }
 }

@@ -9,17 +9,26 @@ use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
 use crate::sync::{Break, Guard, HashSeed, Mutex, SHARDS, Signal, hash_seed};
+use crate::telemetry::Telemetry;
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The places, marks and waiters of all keys that have any.
-#[derive(Debug)]
 pub(crate) struct Table {
     pub(super) shards: Box<[CachePadded<Mutex<Shard>>]>,
     seed: HashSeed,
     pub(super) clock: Arc<dyn Clock>,
+    telemetry: Arc<Telemetry>,
+}
+
+impl fmt::Debug for Table {
+    /// Shows nothing of what it holds: keys do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
 }
 
 /// How a shard stood: the number of places and marks that it has given out.
@@ -64,10 +73,25 @@ pub(crate) enum Refusal {
 }
 
 impl Table {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, telemetry: Arc<Telemetry>) -> Self {
         let seed = hash_seed();
         let shard = || CachePadded::new(Mutex::new(Shard::new(seed.clone())));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed, clock }
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed, clock, telemetry }
+    }
+
+    /// The time, for statistics alone; models need not see that the clock is looked at.
+    pub(super) fn now_to_count(&self) -> Option<Moment> {
+        (!cfg!(any(loom, shuttle))).then(|| self.clock.now())
+    }
+
+    /// Tells a claim's holder that its place has ended, and whoever counts overruns: once each, without the lock.
+    pub(super) fn tell_ended(&self, key: &[u8], held: &Held, cause: LossCause, now: Option<Moment>) {
+        if let Some(loss) = &held.loss {
+            loss.raise(cause);
+        }
+        if let Some(by) = now.and_then(|now| held.overrun(now)) {
+            self.telemetry.lease_overrun(key, held.holder.token, held.holder.attempt, by);
+        }
     }
 
     /// The key with its hash, and its shard, locked.
@@ -140,8 +164,8 @@ impl Table {
             shard.tidy(name);
         }
         drop(shard);
-        if let Some(loss) = lost {
-            loss.raise(LossCause::Removed);
+        if let Some(lost) = lost {
+            self.tell_ended(key, &lost, LossCause::Removed, Some(now));
         }
         admitted
     }
@@ -249,6 +273,7 @@ impl Table {
         if Break::CloseFencesNothing.is() {
             return;
         }
+        let now = self.now_to_count();
         for shard in &self.shards {
             let entries = {
                 let mut shard = shard.lock();
@@ -257,8 +282,9 @@ impl Table {
             };
             for mut entry in entries {
                 if let Some(mut held) = entry.place.take() {
-                    for loss in [held.forget_former(), held.loss].into_iter().flatten() {
-                        loss.raise(LossCause::Closed);
+                    let former = held.forget_former();
+                    for held in [former.as_deref(), Some(&held)].into_iter().flatten() {
+                        self.tell_ended(entry.key(), held, LossCause::Closed, now);
                     }
                 }
                 raise(entry.waiters().into_iter().flat_map(Queue::all));
@@ -333,11 +359,9 @@ impl Table {
             for entry in shard.entries() {
                 sum.waiters += entry.waiters().map_or(0, Queue::len);
                 sum.unsynced += entry.marks().len();
-                let live = entry
-                    .place
-                    .as_ref()
-                    .is_some_and(|held| held.holder.deadline.is_some_and(|deadline| !expired(now, deadline)));
-                sum.live += usize::from(live);
+                let deadline = entry.place.as_ref().and_then(|held| held.holder.deadline);
+                sum.live += usize::from(deadline.is_some_and(|deadline| !expired(now, deadline)));
+                sum.overdue += usize::from(deadline.is_some_and(|deadline| expired(now, deadline)));
             }
         }
         sum
@@ -349,6 +373,8 @@ impl Table {
 pub(crate) struct Occupancy {
     pub(crate) entries: usize,
     pub(crate) live: usize,
+    /// Granted places whose lease is over, and which nobody has taken.
+    pub(crate) overdue: usize,
     pub(crate) unsynced: usize,
     pub(crate) waiters: usize,
 }
@@ -360,7 +386,6 @@ pub(super) fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
 }
 
 /// Names an unsynced mark. It belongs to the write, not to the place: nothing but [`Table::unmark`] ends it.
-#[derive(Debug)]
 pub(crate) struct Mark {
     key: Arc<[u8]>,
     id: u64,

@@ -47,7 +47,6 @@ impl Queue {
 }
 
 /// A claimant's standing in a key's queue. Dropping it leaves the queue and passes responsibility on.
-#[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     pub(super) table: &'a Table,
     pub(super) key: &'a Arc<[u8]>,

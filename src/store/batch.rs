@@ -1,7 +1,7 @@
 //! Many claims at once: each for itself, or all or none.
 
 use super::caller::{Caller, on_this_thread};
-use super::claim::Step;
+use super::claim::{Step, mismatched};
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::marked::Marked;
@@ -79,6 +79,20 @@ struct Planned<'a> {
 
 impl Inner {
     pub(super) async fn claim_many(
+        self: &Arc<Self>,
+        caller: Caller,
+        requests: Vec<Request>,
+    ) -> Vec<Result<Outcome, ClaimError>> {
+        let span = self.telemetry.claims_span(requests.len());
+        let told = span.around(self.claim_each(caller, requests)).await;
+        for told in &told {
+            self.count_told(told.as_ref(), &span);
+        }
+        span.count("granted", told.iter().filter(|told| matches!(told, Ok(Outcome::Granted(_)))).count());
+        told
+    }
+
+    async fn claim_each(
         self: &Arc<Self>,
         caller: Caller,
         requests: Vec<Request>,
@@ -172,6 +186,25 @@ impl Inner {
         caller: Caller,
         requests: Vec<Request>,
     ) -> Result<AllClaimed, ClaimError> {
+        let span = self.telemetry.claims_span(requests.len());
+        let told = span.around(self.claim_together(caller, requests)).await;
+        match &told {
+            Ok(AllClaimed::Granted(claims)) => {
+                span.count("granted", claims.len());
+                claims.iter().for_each(|claim| self.count_granted(claim));
+            }
+            // Of all the requests this one was told something.
+            Ok(AllClaimed::Refused { outcome, .. }) => self.count_told(Ok(outcome), &span),
+            Err(error) => self.count_told(Err(error), &span),
+        }
+        told
+    }
+
+    async fn claim_together(
+        self: &Arc<Self>,
+        caller: Caller,
+        requests: Vec<Request>,
+    ) -> Result<AllClaimed, ClaimError> {
         let resolved: Vec<Resolved> =
             requests.iter().map(|request| self.check(request)).collect::<Result<_, _>>()?;
         let mut first = BTreeMap::new();
@@ -182,7 +215,7 @@ impl Inner {
             }
             let earlier: &Resolved = &resolved[earlier];
             if request.fingerprint() != earlier.fingerprint() {
-                return Ok(AllClaimed::Refused { index, outcome: self.mismatched(request.key) });
+                return Ok(AllClaimed::Refused { index, outcome: mismatched(request.key) });
             }
             request.check_same(earlier)?;
         }

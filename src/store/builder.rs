@@ -4,6 +4,7 @@ use super::own::{Own, ceiling_key};
 use super::request::check_terms;
 use super::retention::{self, RetentionClock};
 use super::sweep::{Progress, Sweeper};
+use super::watch::Watch;
 use super::{Inner, Marks, Store};
 use crate::backend::{Backend, Commit, Engine, Swap};
 use crate::clock::{Clock, SystemClock, expired};
@@ -12,7 +13,8 @@ use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::store::engine::{EngineCell, LookedAt, commit_one};
-use crate::sync::{AtomicU64, Break, Counter, Mutex, Signal};
+use crate::sync::{AtomicU64, Break, Mutex, Signal};
+use crate::telemetry::{Span, Telemetry};
 use crate::timer::Timer;
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
@@ -31,6 +33,8 @@ pub struct Builder {
     sync_by: SyncBy,
     sweep_every: Duration,
     read_only: bool,
+    name: Arc<str>,
+    watch_every: Duration,
 }
 
 /// What an open store goes by.
@@ -65,7 +69,28 @@ impl Builder {
             sync_by: SyncBy::Thread,
             sweep_every: Duration::from_secs(60),
             read_only: false,
+            name: "default".into(),
+            watch_every: Duration::from_secs(5),
         }
+    }
+
+    /// What the store is called in metrics and logs, where it tells stores of one process apart, from 1 to 64 bytes;
+    /// `default` if not set. Two stores that are open at a time want two names: of one name, their gauges overwrite each
+    /// other. Not the path, and nothing secret.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into().into();
+        self
+    }
+
+    /// With the feature `metrics`, how often the recorder is told how many claims are live, how many callers wait and the
+    /// like; with the feature `tracing`, how soon a sync that hangs is logged. At most one day; 5 s if not set. It is done
+    /// by the timer's thread, and never with [`SyncBy::Caller`]. Zero leaves it to [`Store::stats`], which does the same
+    /// each time. Without either feature there is nothing to do.
+    #[must_use]
+    pub fn watch_every(mut self, period: Duration) -> Self {
+        self.watch_every = period;
+        self
     }
 
     /// How long a holder has unless its request says otherwise, from 1 ms to 366 days; 30 s if not set.
@@ -167,6 +192,11 @@ impl Builder {
     /// [`OpenError`]; nothing that was stored is changed then.
     pub fn open(self) -> Result<Store, OpenError> {
         self.check()?;
+        let span = Span::opening(&self.name);
+        span.within(|| self.open_checked()).inspect_err(|error| span.error(error))
+    }
+
+    fn open_checked(self) -> Result<Store, OpenError> {
         let mut engine = self.open_backend()?;
         let (tokens, retention) = if self.read_only {
             engine = Box::new(LookedAt(engine));
@@ -174,13 +204,19 @@ impl Builder {
         } else {
             self.seal_opening(&*engine).map_err(OpenError::or_disk_full)?
         };
+        let telemetry = Arc::new(Telemetry::new(&self.name));
         let (cell, engine) = EngineCell::new(engine);
         let (cell, tokens) = (Arc::new(cell), Arc::new(tokens));
-        let table = Arc::new(Table::new(Arc::clone(&self.clock)));
+        let table = Arc::new(Table::new(Arc::clone(&self.clock), Arc::clone(&telemetry)));
         let marks = Box::new(Marks(Arc::clone(&table)));
-        let slow_from = self.settings.slow_sync;
-        let commit = GroupCommit::new(engine, Arc::clone(&self.clock), marks, self.sync_by, slow_from);
-        let commit = Arc::new(commit);
+        let commit = Arc::new(GroupCommit::new(
+            Arc::clone(&engine),
+            Arc::clone(&self.clock),
+            marks,
+            self.sync_by,
+            self.settings.slow_sync,
+            Arc::clone(&telemetry),
+        ));
         let sweeper = Arc::new(Sweeper {
             table: Arc::clone(&table),
             commit: Arc::clone(&commit),
@@ -190,24 +226,41 @@ impl Builder {
             retention,
             state: Mutex::new(Progress::default()),
             ending: Arc::new(Signal::new()),
-            swept: Counter::default(),
-            failures: Counter::default(),
+            telemetry: Arc::clone(&telemetry),
         });
+        sweeper.measure(&*engine);
+        drop(engine);
         // Models have few threads, and sweep when they mean to.
         let sweeps = !self.sweep_every.is_zero() && !self.read_only;
         if self.sync_by == SyncBy::Thread && sweeps && !cfg!(any(loom, shuttle)) {
             sweeper.start(self.sweep_every);
         }
+        let timer = Timer::new(Arc::clone(&self.clock));
+        let watch = Arc::new(Watch {
+            table: Arc::clone(&table),
+            commit: Arc::clone(&commit),
+            engine: Arc::clone(&cell),
+            sweeper: Arc::clone(&sweeper),
+            timer: timer.clone(),
+            clock: Arc::clone(&self.clock),
+            telemetry: Arc::clone(&telemetry),
+            alarm: Mutex::default(),
+        });
+        if self.sync_by == SyncBy::Thread && !self.watch_every.is_zero() {
+            watch.start(self.watch_every);
+        }
+        telemetry.opened(tokens.first());
         Ok(Store(Arc::new(Inner {
             table,
             commit,
             sweeper,
             engine: cell,
             tokens,
-            timer: Timer::new(Arc::clone(&self.clock)),
+            timer,
+            telemetry,
+            watch,
             clock: self.clock,
             settings: self.settings,
-            counters: super::Counters::default(),
             relaxed_values: AtomicU64::new(0),
             #[cfg(feature = "admin")]
             closing: super::closing::Closing::default(),
@@ -228,6 +281,9 @@ impl Builder {
         let fits = (Duration::from_millis(1)..=day).contains(&slow_sync);
         check("slow_sync", format!("{slow_sync:?}"), fits, "from 1 ms to 24 h")?;
         check("sweep_every", format!("{:?}", self.sweep_every), self.sweep_every <= day, "at most 24 h")?;
+        check("watch_every", format!("{:?}", self.watch_every), self.watch_every <= day, "at most 24 h")?;
+        let bytes = self.name.len();
+        check("name", format!("of {bytes} bytes"), (1..=64).contains(&bytes), "from 1 to 64 bytes")?;
         check("lock_wait", format!("{:?}", self.lock_wait), self.lock_wait <= day, "at most 24 h")?;
         let fits = self.token_floor.get() < 1 << 62;
         check("token_floor", self.token_floor.to_string(), fits, "below 2^62")

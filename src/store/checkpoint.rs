@@ -8,7 +8,7 @@ use crate::backend::{Commit, Swap};
 use crate::error::Fault;
 use crate::key::KeyLabel;
 use crate::protocol::decide::{self, Settling};
-use crate::record::{Record, State};
+use crate::record::State;
 use std::sync::Arc;
 
 impl Claim {
@@ -45,7 +45,7 @@ impl Claim {
         store.is_unsynced(&self.0.key).map_err(fault)?;
         let mut seen = Some(stored.clone());
         let (record, bytes) = loop {
-            let record = seen.as_deref().map(Record::decode).transpose();
+            let record = store.decode(&self.0.key, seen.as_deref());
             let record = record.map_err(|damage| fault(damage.into()))?;
             let new = match decide::checkpoint(record.as_ref(), token, progress) {
                 Settling::Swap(Some(new)) => new,

@@ -2,19 +2,21 @@
 
 use super::Inner;
 use super::caller::{Caller, on_this_thread};
+use super::guard::Claim;
 use super::marked::Marked;
 use super::outcome::{InFlight, Interrupted, Mismatched, Outcome, Settled};
 use super::request::{Request, Resolved};
 use super::take::{Landed, Ready, Write};
 use crate::clock::{Moment, expired};
 use crate::commit::Ticket;
-use crate::error::{ClaimError, Fault};
+use crate::error::{ClaimError, Damage, Fault};
 use crate::key::Key;
 use crate::lease::{Busy, Found, Waiting};
 use crate::protocol::decide::{self, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
-use crate::record::{Durability, Record, State};
+use crate::record::{Durability, EndedBy, Record, State};
 use crate::sync::Working;
+use crate::telemetry::{Reclaim, Span};
 use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,24 +53,41 @@ impl Inner {
         caller: Caller,
         request: &Request,
     ) -> Result<Outcome, ClaimError> {
-        let request = self.check(request)?;
-        let waiting = self.waiting(&request);
-        let step = self.attempt(&request, waiting.as_ref()).map_err(|fault| failed(&request, fault))?;
-        self.go_on(caller, &request, waiting, step).await.map_err(|fault| failed(&request, fault))
+        let span = self.telemetry.claim_span(|| request.label());
+        let told = match self.check(request) {
+            Ok(request) => {
+                let waiting = self.waiting(&request);
+                let told = match span.within(|| self.attempt(&request, waiting.as_ref())) {
+                    Ok(step) => self.go_on(caller, &request, waiting, step, &span).await,
+                    Err(fault) => Err(fault),
+                };
+                told.map_err(|fault| failed(&request, fault))
+            }
+            Err(error) => Err(error),
+        };
+        self.count_told(told.as_ref(), &span);
+        told
     }
 
     /// The same for a thread. Most of those that lose, and all that are told what is stored, are told so by the first
     /// look: kept apart from the steps that may wait, it costs a fraction of them.
     pub(super) fn claim_here(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
-        let request = self.check(request)?;
-        let waiting = self.waiting(&request);
-        match self.attempt(&request, waiting.as_ref()) {
-            Ok(Step::Answer(outcome)) => Ok(outcome),
-            Ok(Step::InFlight(busy, _)) if waiting.is_none() => Ok(self.told_in_flight(&busy)),
-            Ok(step) => on_this_thread(self.go_on(Caller::Thread, &request, waiting, step))
-                .map_err(|fault| failed(&request, fault)),
-            Err(fault) => Err(failed(&request, fault)),
-        }
+        let span = self.telemetry.claim_span(|| request.label());
+        let told = match self.check(request) {
+            Ok(request) => {
+                let waiting = self.waiting(&request);
+                match span.within(|| self.attempt(&request, waiting.as_ref())) {
+                    Ok(Step::Answer(outcome)) => Ok(outcome),
+                    Ok(Step::InFlight(busy, _)) if waiting.is_none() => Ok(self.told_in_flight(&busy)),
+                    Ok(step) => on_this_thread(self.go_on(Caller::Thread, &request, waiting, step, &span))
+                        .map_err(|fault| failed(&request, fault)),
+                    Err(fault) => Err(failed(&request, fault)),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        self.count_told(told.as_ref(), &span);
+        told
     }
 
     /// Goes on from a claim's first `step` to its end.
@@ -78,25 +97,26 @@ impl Inner {
         request: &Resolved<'_>,
         waiting: Option<Standing<'_>>,
         mut step: Step<'_>,
+        span: &Span,
     ) -> Result<Outcome, Fault> {
         loop {
-            match self.next(request, waiting.as_ref(), step)? {
+            match span.within(|| self.next(request, waiting.as_ref(), step))? {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again => {}
                 Next::WaitUntil(until) => {
                     // It is in the queue by now: what is abandoned from here on wakes it.
                     if let Some((waiting, _)) = &waiting
-                        && !self.sync_abandoned(request.key)?
+                        && !span.within(|| self.sync_abandoned(request.key))?
                     {
-                        self.pause(caller, waiting.signal(), until).await?;
+                        span.around(self.pause(caller, waiting.signal(), until)).await?;
                     }
                 }
                 Next::Sync(ticket, ready) => {
-                    self.synced(caller, ticket).await?;
+                    span.around(self.synced(caller, ticket)).await?;
                     return self.finish(request, ready);
                 }
             }
-            step = self.attempt(request, waiting.as_ref())?;
+            step = span.within(|| self.attempt(request, waiting.as_ref()))?;
         }
     }
 
@@ -145,9 +165,52 @@ impl Inner {
         })
     }
 
+    /// Counts what a claimant is told, once and for all: nothing that is found out on the way to that counts.
+    pub(super) fn count_told(&self, told: Result<&Outcome, &ClaimError>, span: &Span) {
+        let counts = &*self.telemetry;
+        let (count, state, attempt) = match told {
+            Ok(Outcome::Granted(claim)) => {
+                self.count_granted(claim);
+                return span.state("granted", Some(claim.attempt()));
+            }
+            Ok(Outcome::Settled(settled)) => {
+                let state = match settled {
+                    Settled::Completed(_) => "completed",
+                    Settled::Failed(_) => "failed",
+                    Settled::Omitted(_) => "omitted",
+                };
+                (&counts.told_settled, state, Some(settled.about().attempt()))
+            }
+            Ok(Outcome::InFlight(holder)) => return self.count_in_flight(holder, span),
+            Ok(Outcome::Mismatched(_)) => (&counts.told_mismatched, "mismatched", None),
+            Ok(Outcome::Interrupted(case)) => (&counts.told_interrupted, "interrupted", Some(case.attempt())),
+            Err(error) => {
+                span.error(error);
+                (&counts.claims_failed, "error", None)
+            }
+        };
+        count.add(1);
+        span.state(state, attempt);
+    }
+
+    pub(super) fn count_granted(&self, claim: &Claim) {
+        self.telemetry.granted.add(1);
+        let Some(previous) = claim.previous() else { return };
+        let cause = match previous.ended_by {
+            EndedBy::LeaseOver => Reclaim::LeaseOver,
+            EndedBy::Dropped => Reclaim::Dropped,
+            EndedBy::Reopened => Reclaim::Reopened,
+        };
+        self.telemetry.reclaimed(cause, claim.key().label(), claim.token(), claim.attempt());
+    }
+
+    fn count_in_flight(&self, holder: &InFlight, span: &Span) {
+        self.telemetry.told_in_flight.add(1);
+        span.state("in flight", Some(holder.attempt()));
+    }
+
     #[inline]
     pub(super) fn told_in_flight(&self, busy: &Busy) -> Outcome {
-        self.counters.in_flight.add(1);
         Outcome::InFlight(in_flight(busy))
     }
 
@@ -170,7 +233,7 @@ impl Inner {
             Found::Mismatched | Found::InFlight(_) if self.sync_abandoned(key)? => {
                 return Ok(Step::Again);
             }
-            Found::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
+            Found::Mismatched => return Ok(Step::Answer(mismatched(key))),
             Found::InFlight(busy) if waiting.is_none() => {
                 if looked.unsynced {
                     self.check_told_unsynced()?;
@@ -180,7 +243,7 @@ impl Inner {
             Found::InFlight(_) => return self.enter(request, queued, None),
         }
         let Some(seen) = self.read(key)? else { return Ok(Step::Again) };
-        match decide::claim(seen.record.as_ref(), &self.ask(request, None, None))? {
+        match self.verdict(key, seen.record.as_ref(), &self.ask(request, None, None))? {
             Verdict::Grant(_) | Verdict::Interrupt(_) => {
                 self.enter(request, queued, Some((seen.bytes, looked.stamp)))
             }
@@ -196,17 +259,16 @@ impl Inner {
         record: Option<Record>,
     ) -> Result<Step<'static>, Fault> {
         match verdict {
-            Verdict::Mismatched => return Ok(Step::Answer(self.mismatched(key))),
+            Verdict::Mismatched => return Ok(Step::Answer(mismatched(key))),
             Verdict::Settled => {
                 if let Some(record) = record
                     && let Some(settled) = self.settled(record)?
                 {
-                    self.counters.settled.add(1);
                     return Ok(Step::Answer(Outcome::Settled(settled)));
                 }
             }
             Verdict::Interrupted => {
-                if let Some(outcome) = record.and_then(|record| self.interrupted(record)) {
+                if let Some(outcome) = record.and_then(interrupted) {
                     return Ok(Step::Answer(outcome));
                 }
             }
@@ -232,15 +294,14 @@ impl Inner {
             && record.token >= self.tokens.first()
     }
 
-    pub(super) fn interrupted(&self, record: Record) -> Option<Outcome> {
-        let interrupted = Interrupted::from_record(record)?;
-        self.counters.interrupted.add(1);
-        Some(Outcome::Interrupted(interrupted))
-    }
-
-    pub(super) fn mismatched(&self, key: &Key) -> Outcome {
-        self.counters.mismatched.add(1);
-        Outcome::Mismatched(Mismatched { key: key.label() })
+    /// What the record says to a claimant. Damage is told of.
+    pub(super) fn verdict(
+        &self,
+        key: &Key,
+        record: Option<&Record>,
+        ask: &Ask<'_>,
+    ) -> Result<Verdict, Damage> {
+        decide::claim(record, ask).inspect_err(|damage| self.telemetry.damaged(key.label(), damage))
     }
 
     pub(super) fn ask<'a>(
@@ -262,6 +323,14 @@ impl Inner {
 
 fn failed(request: &Resolved<'_>, fault: Fault) -> ClaimError {
     ClaimError::Failed { key: request.key.label(), fault }
+}
+
+pub(super) fn interrupted(record: Record) -> Option<Outcome> {
+    Interrupted::from_record(record).map(Outcome::Interrupted)
+}
+
+pub(super) fn mismatched(key: &Key) -> Outcome {
+    Outcome::Mismatched(Mismatched { key: key.label() })
 }
 
 #[inline]

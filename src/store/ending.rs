@@ -1,7 +1,7 @@
 //! How `run` ends a claim: the rule, and what it can say.
 
 use super::Inner;
-use super::settle::Act;
+use super::act::Act;
 use super::settle_error::RetryCause;
 use crate::record::{Kept, Omission};
 use crate::value::{self, EncodeError};

@@ -190,6 +190,10 @@ impl Engine for Counted {
     fn room(&self) -> Result<(), StorageError> {
         self.engine().room()
     }
+
+    fn size(&self) -> Result<Option<u64>, StorageError> {
+        self.engine().size()
+    }
 }
 
 impl Drop for Counted {

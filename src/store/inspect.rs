@@ -65,7 +65,7 @@ impl Inner {
         let Some(record) = record.filter(|record| !self.is_forgotten(record)) else {
             return Ok(self.inspection(key, None, KeyState::Absent));
         };
-        decide::check_token(&record, self.tokens.ceiling())?;
+        self.check_token(key, &record)?;
         if self.is_in_doubt(key, &record)? {
             return Ok(self.inspection(key, None, KeyState::Settling));
         }

@@ -11,7 +11,6 @@ use crate::clock::WallTime;
 use crate::error::{AdminError, Fault};
 use crate::key::Key;
 use crate::lease::Storing;
-use crate::protocol::decide;
 use crate::record::{Record, State};
 use crate::token::Token;
 use std::collections::{BTreeMap, VecDeque};
@@ -135,8 +134,8 @@ impl Inner {
             self.is_unsynced(key)?;
             return Ok(None);
         };
-        let record = Record::decode(bytes)?;
-        decide::check_token(&record, self.tokens.ceiling())?;
+        let Some(record) = self.decode(key, Some(bytes))? else { return Ok(None) };
+        self.check_token(key, &record)?;
         let in_doubt = self.is_in_doubt(key, &record)?;
         Ok(tell(self, key, Some(record).filter(|_| !in_doubt)))
     }

@@ -47,7 +47,6 @@ pub(super) enum MarkRefused {
 ///
 /// However the writer ends, an error or a panic included, the mark is handed to the sync that covers the write;
 /// only a write that was refused clears it at once.
-#[derive(Debug)]
 pub(super) struct Marked<'a> {
     store: &'a Inner,
     mark: Option<Mark>,

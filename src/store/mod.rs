@@ -5,6 +5,7 @@
 //! included, in `writes`. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
 //! take the place, swap the record, sync, tell.
 
+mod act;
 mod batch;
 mod builder;
 mod by_hand;
@@ -40,6 +41,7 @@ mod take;
 mod tasks;
 mod tokens;
 mod upkeep;
+mod watch;
 mod writes;
 
 pub use batch::AllClaimed;
@@ -60,7 +62,6 @@ pub use kv_scan::KvScan;
 pub use list::{Listing, Pending};
 pub use lock::Lock;
 pub use outcome::{About, InFlight, Interrupted, Mismatched, Omitted, Outcome, Settled, Stored};
-pub use read::Stats;
 pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
 pub use scope::{LiveClaims, Scope, ScopeCount};
@@ -68,6 +69,7 @@ pub use settle_error::{AlreadySettled, KeyInterrupted, Lost, Retry, RetryCause, 
 pub use sweep::{Rebuilt, Swept};
 pub use tasks::StoreFuture;
 pub use upkeep::{LossRaised, LossSignal};
+pub use watch::Stats;
 pub use writes::{MAX_WRITES, MAX_WRITES_BYTES, Writes};
 
 use crate::backend::Backend;
@@ -75,11 +77,13 @@ use crate::clock::Clock;
 use crate::commit::{GroupCommit, Observer};
 #[cfg(feature = "sled")]
 use crate::error::OpenError;
-use crate::error::{AdminError, ClaimError, Fault};
+use crate::error::{AdminError, ClaimError, Damage, Fault};
 use crate::key::Key;
 use crate::lease::{Mark, Table};
+use crate::protocol::decide;
 use crate::record::Record;
-use crate::sync::{AtomicU64, Break, Counter};
+use crate::sync::{AtomicU64, Break};
+use crate::telemetry::Telemetry;
 use crate::timer::Timer;
 use crate::token::Tokens;
 use builder::Settings;
@@ -88,6 +92,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use sweep::Sweeper;
+use watch::Watch;
 
 /// An open store. Cheap to clone; clones share it, and it stays open until the last clone and the last claim of it
 /// are gone or it is [closed](Store::close).
@@ -103,7 +108,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     timer: Timer,
     settings: Settings,
-    counters: Counters,
+    telemetry: Arc<Telemetry>,
+    watch: Arc<Watch>,
     /// Above zero once a plain value was written that no sync was asked for.
     relaxed_values: AtomicU64,
     #[cfg(feature = "admin")]
@@ -115,20 +121,6 @@ struct Inner {
 struct Seen {
     bytes: Option<Vec<u8>>,
     record: Option<Record>,
-}
-
-/// What is counted where it is decided.
-#[derive(Debug, Default)]
-struct Counters {
-    granted: Counter,
-    reclaimed: Counter,
-    settled: Counter,
-    in_flight: Counter,
-    mismatched: Counter,
-    interrupted: Counter,
-    completed: Counter,
-    released: Counter,
-    refused_late: Counter,
 }
 
 impl Store {
@@ -205,6 +197,12 @@ impl Inner {
         if self.engine.get().is_err() {
             return self.engine.gone().unwrap_or(Ok(())).map_err(Fault::from);
         }
+        let closed = self.close_engine();
+        self.watch.ended(closed.as_ref().err());
+        closed
+    }
+
+    fn close_engine(&self) -> Result<(), Fault> {
         self.mark_last_time();
         // One bound for all of it, and none to wait for where this thread is the one that syncs.
         let in_waker = self.commit.is_this_thread();
@@ -272,11 +270,23 @@ impl Inner {
     fn read(&self, key: &Key) -> Result<Option<Seen>, Fault> {
         let checked_early = Break::CheckBeforeRead.is() && !self.is_unsynced(key)?;
         let bytes = self.engine.get()?.read(key.encoded())?;
-        let record = bytes.as_deref().map(Record::decode).transpose()?;
+        let record = self.decode(key, bytes.as_deref())?;
         if !checked_early && self.is_unsynced(key)? {
             return Ok(None);
         }
         Ok(Some(Seen { bytes, record }))
+    }
+
+    /// The record behind stored bytes, if there are any. Damage is told of.
+    fn decode(&self, key: &Key, bytes: Option<&[u8]>) -> Result<Option<Record>, Damage> {
+        let record = bytes.map(Record::decode).transpose();
+        record.inspect_err(|damage| self.telemetry.damaged(key.label(), damage))
+    }
+
+    /// The same of a record that is none of this store's.
+    fn check_token(&self, key: &Key, record: &Record) -> Result<(), Damage> {
+        let checked = decide::check_token(record, self.tokens.ceiling());
+        checked.inspect_err(|damage| self.telemetry.damaged(key.label(), damage))
     }
 
     /// Syncs a write on the key that nobody else will sync: where callers sync, its writer may be gone. Tells whether

@@ -15,7 +15,6 @@ use crate::protocol::Purpose;
 use crate::protocol::decide::{self, Removal};
 use crate::record::Record;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl Store {
     /// What is stored for a settled key; `None` while it is absent, pending, interrupted or not durable yet.
@@ -61,44 +60,6 @@ impl Store {
     pub fn sync(&self) -> Result<(), AdminError> {
         on_this_thread(self.0.sync_all(Caller::Thread))
     }
-
-    /// What the store has done since it was opened, and what it holds in memory now.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let counters = &self.0.counters;
-        let commit = self.0.commit.stats();
-        let table = self.0.table.occupancy();
-        let timer = self.0.timer.lateness();
-        let sweep = self.0.sweeper.stats();
-        Stats {
-            granted: counters.granted.get(),
-            reclaimed: counters.reclaimed.get(),
-            told_settled: counters.settled.get(),
-            told_in_flight: counters.in_flight.get(),
-            told_mismatched: counters.mismatched.get(),
-            told_interrupted: counters.interrupted.get(),
-            settled: counters.completed.get(),
-            released: counters.released.get(),
-            refused_late: counters.refused_late.get(),
-            syncs: commit.syncs,
-            writes_synced: commit.covered,
-            sync_running: commit.running,
-            slow_syncs: commit.slow,
-            slowest_sync: commit.slowest,
-            disk_full: self.0.engine.get().is_ok_and(|engine| engine.room().is_err()),
-            poisoned: self.0.commit.poisoned().is_some(),
-            entries: table.entries,
-            live_claims: table.live,
-            unsynced: table.unsynced,
-            waiters: table.waiters,
-            timer_worst_late: timer.worst,
-            timer_overdue: timer.overdue,
-            swept: self.0.sweeper.swept.get(),
-            sweep_failures: self.0.sweeper.failures.get(),
-            since_sweep: sweep.since_success,
-            sweep_backlog: sweep.backlog,
-        }
-    }
 }
 
 /// The record that is to be changed, if there is one.
@@ -114,7 +75,7 @@ pub(super) fn failed(doing: &'static str, key: &Key) -> impl FnOnce(Fault) -> Ad
 impl Inner {
     fn get(&self, key: &Key) -> Result<Option<Settled>, Fault> {
         let Some(Seen { record: Some(record), .. }) = self.read(key)? else { return Ok(None) };
-        decide::check_token(&record, self.tokens.ceiling())?;
+        self.check_token(key, &record)?;
         if self.is_forgotten(&record) { Ok(None) } else { self.settled(record) }
     }
 
@@ -223,11 +184,11 @@ impl Inner {
         let engine = self.engine.get()?;
         let mut seen = engine.read(key.encoded())?;
         let marked = loop {
-            let record = seen.as_deref().map(|bytes| {
-                let record = Record::decode(bytes)?;
-                decide::check_token(&record, self.tokens.ceiling()).map(|()| record)
+            let record = self.decode(key, seen.as_deref());
+            let record = record.and_then(|record| match record {
+                Some(record) => self.check_token(key, &record).map(|()| Some(record)),
+                None => Ok(None),
             });
-            let record = record.transpose();
             let found = record.as_ref().map(Option::as_ref).map_err(Damage::clone);
             let Some(new) = next(found)? else { return Ok(None) };
             let hint = index::hint(key, record.ok().flatten().as_ref(), new.as_ref());
@@ -255,63 +216,4 @@ impl Inner {
         drop(place);
         Ok(Some(marked))
     }
-}
-
-/// What a store has done since it was opened, and what it holds in memory now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Claims granted. Locks are none.
-    pub granted: u64,
-    /// Of those, claims that took over from one that had ended without settling.
-    pub reclaimed: u64,
-    /// Claims answered with what was stored.
-    pub told_settled: u64,
-    /// Claims answered with *in flight*.
-    pub told_in_flight: u64,
-    /// Claims answered with *mismatched*.
-    pub told_mismatched: u64,
-    /// Claims answered with *interrupted*.
-    pub told_interrupted: u64,
-    /// Keys completed, failed or omitted.
-    pub settled: u64,
-    /// Claims released.
-    pub released: u64,
-    /// Settles refused because the claim was lost.
-    pub refused_late: u64,
-    /// Syncs that ended well.
-    pub syncs: u64,
-    /// Writes that those syncs covered.
-    pub writes_synced: u64,
-    /// How long the running sync has been at it, if one is running.
-    pub sync_running: Option<Duration>,
-    /// Syncs that took as long as [`Builder::slow_sync`](crate::Builder::slow_sync) or longer. The running one counts
-    /// as soon as it does: a disk that hangs shows here before any caller's limit is over.
-    pub slow_syncs: u64,
-    /// How long the slowest sync took, the running one included.
-    pub slowest_sync: Duration,
-    /// Whether there is no room for new work, so that claims are refused.
-    pub disk_full: bool,
-    /// Whether a sync failed, so that the store refuses writes.
-    pub poisoned: bool,
-    /// Keys that memory knows anything of.
-    pub entries: usize,
-    /// Claims and [locks](Store::lock) whose lease has not run out.
-    pub live_claims: usize,
-    /// Settling writes that no finished sync covers yet.
-    pub unsynced: usize,
-    /// Callers that wait for a key.
-    pub waiters: usize,
-    /// The latest that a renewal, a task's deadline or a loss signal has come since the store was opened.
-    pub timer_worst_late: Duration,
-    /// How long the next of these has been due; more than a moment means that the timer thread is stalled.
-    pub timer_overdue: Duration,
-    /// Records deleted by sweeps.
-    pub swept: u64,
-    /// Sweeps that failed, and damaged records that they met.
-    pub sweep_failures: u64,
-    /// How long ago the last sweep ended well; `None` if none has since the store was opened.
-    pub since_sweep: Option<Duration>,
-    /// How long ago the first record that the last sweep left undone came due; zero if it left none.
-    pub sweep_backlog: Duration,
 }

@@ -200,4 +200,8 @@ impl Engine for Recorder {
     fn room(&self) -> Result<(), StorageError> {
         self.engine.room()
     }
+
+    fn size(&self) -> Result<Option<u64>, StorageError> {
+        self.engine.size()
+    }
 }

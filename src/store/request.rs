@@ -2,7 +2,7 @@
 
 use crate::error::{ClaimError, InvalidSetting};
 use crate::fingerprint::Fingerprint;
-use crate::key::{Key, KeyError};
+use crate::key::{Key, KeyError, KeyLabel};
 use crate::record::{Durability, OnInterrupt, Terms};
 use std::time::Duration;
 
@@ -98,6 +98,11 @@ impl Request {
     #[must_use]
     pub fn max_attempts(self, attempts: u32) -> Self {
         Self { max_attempts: Some(attempts), ..self }
+    }
+
+    /// Stands for the key, if it is one.
+    pub(super) fn label(&self) -> Option<KeyLabel> {
+        self.key.as_ref().ok().map(Key::label)
     }
 
     /// The request, checked and with the store's defaults filled in.

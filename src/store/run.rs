@@ -13,6 +13,7 @@ use crate::sync::Working;
 use crate::value::DecodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -41,8 +42,8 @@ impl<T> Run<T> {
     }
 }
 
-/// Why [`Store::run`] has no result, or none that is stored.
-#[derive(Debug, thiserror::Error)]
+/// Why [`Store::run`] has no result, or none that is stored. `Debug` does not show what the work returned.
+#[derive(thiserror::Error)]
 pub enum RunError<T, E> {
     /// Nothing ran.
     #[error("the work was not run: {0}")]
@@ -72,6 +73,23 @@ pub enum RunError<T, E> {
     /// The key could not be claimed; nothing ran.
     #[error(transparent)]
     Store(ClaimError),
+}
+
+impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
+    /// Shows all but the value: values do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => f.debug_tuple("Refused").field(refused).finish(),
+            Self::Work(error) => f.debug_tuple("Work").field(error).finish(),
+            Self::Unsettled { source, .. } => {
+                f.debug_struct("Unsettled").field("source", source).finish_non_exhaustive()
+            }
+            Self::FailureUnsettled { error, source } => {
+                f.debug_struct("FailureUnsettled").field("error", error).field("source", source).finish()
+            }
+            Self::Store(error) => f.debug_tuple("Store").field(error).finish(),
+        }
+    }
 }
 
 /// Why nothing ran.

@@ -1,21 +1,21 @@
 //! Ending a claim: complete, fail, omit, release.
 
+use super::act::Act;
 use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::index;
 use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
-use super::writes::Effects;
 use super::{Inner, Store};
 use crate::backend::{Commit, Engine, Swap};
+use crate::commit::Ticket;
 use crate::error::Fault;
 use crate::lease::{Place, Refusal};
 use crate::protocol::decide::{self, Settling};
-use crate::record::{Durability, Kept, Omission, Record};
+use crate::record::{Durability, Kept, Omission};
 use crate::sync::{Break, Ordering};
 use crate::token::Token;
-use crate::value;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -77,18 +77,25 @@ impl Claim {
         caller: Caller,
         act: Result<Act, RetryCause>,
     ) -> Result<(), SettleError> {
-        let act = match act {
-            Ok(act) => act,
-            Err(cause) => return Err(SettleError::retry(self, cause)),
-        };
         let store = Arc::clone(&self.0.store);
-        let applied = store.apply(&mut self, &act);
-        let synced = match applied.and_then(|marked| Ok(marked.map(Marked::returned).transpose()?)) {
-            Ok(Some(ticket)) => store.synced(caller, ticket).await,
-            Ok(None) => Ok(()),
-            Err(failure) => return Err(self.failed(failure)),
+        let doing = act.as_ref().map_or("settle", Act::name);
+        let span = store.telemetry.settle_span(|| self.0.key.label(), self.token(), self.attempt(), doing);
+        let settled = match act {
+            Ok(act) => match span.within(|| store.apply(&mut self, &act).and_then(ticket)) {
+                Ok(Some(ticket)) => match span.around(store.synced(caller, ticket)).await {
+                    Ok(()) => Ok(()),
+                    Err(fault) => Err(SettleError::retry(self, RetryCause::Fault(fault))),
+                },
+                Ok(None) => Ok(()),
+                Err(failure) => Err(self.failed(failure)),
+            },
+            Err(cause) => Err(SettleError::retry(self, cause)),
         };
-        synced.map_err(|fault| SettleError::retry(self, RetryCause::Fault(fault)))
+        span.state(told(&settled), None);
+        if let Err(error) = &settled {
+            span.error(error);
+        }
+        settled
     }
 
     pub(super) fn failed(self, failure: Failure) -> SettleError {
@@ -96,7 +103,7 @@ impl Claim {
         match failure {
             Failure::Fault(fault) => SettleError::retry(self, RetryCause::Fault(fault)),
             Failure::Lost { by } => {
-                self.0.store.counters.refused_late.add(1);
+                self.0.store.telemetry.settle_refused_late(key, token, by);
                 SettleError::Lost(Lost { key, token, by })
             }
             Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
@@ -136,28 +143,6 @@ pub(super) fn completions<T: Serialize>(results: impl IntoIterator<Item = (Claim
         (claim, act)
     };
     results.into_iter().map(completion).collect()
-}
-
-/// How a claim is to end.
-#[derive(Debug)]
-pub(super) enum Act {
-    Settle(Kept),
-    /// With plain values that land with it.
-    SettleWith(Kept, Effects),
-    Release,
-}
-
-impl Act {
-    fn effects(&self) -> Effects {
-        match self {
-            Self::SettleWith(_, effects) => effects.clone(),
-            Self::Settle(_) | Self::Release => Effects::default(),
-        }
-    }
-
-    fn completes(&self) -> bool {
-        matches!(self, Self::Settle(Kept::Completed(_)) | Self::SettleWith(Kept::Completed(_), _))
-    }
 }
 
 /// Why it could not.
@@ -220,8 +205,7 @@ impl Inner {
             None => engine.read(claim.0.key.encoded())?,
         };
         loop {
-            let record = seen.as_deref().map(Record::decode).transpose();
-            let record = record.map_err(Fault::from)?;
+            let record = self.decode(&claim.0.key, seen.as_deref()).map_err(Fault::from)?;
             let step = match act {
                 Act::Settle(result) | Act::SettleWith(result, _) => {
                     let mine = claim.0.place.is_some();
@@ -256,9 +240,10 @@ impl Inner {
                 }
             }
         }
-        // After the swap (rule 14); nobody gets in while the mark stands.
-        drop(claim.take_place());
-        self.counters.ended(act);
+        // After the swap (rule 14); nobody gets in while the mark stands. A claim without a place has been counted.
+        if claim.take_place().is_some() {
+            self.count_settled(act);
+        }
         let mut marked = match marked {
             Some(marked) => marked,
             None => self.mark(&claim.0.key, claim.settling(), None, false)?,
@@ -281,8 +266,8 @@ impl Inner {
         engine: &dyn Engine,
     ) -> Result<Option<Marked<'_>>, Failure> {
         if claim.0.unclear {
-            let record = engine.read(claim.0.key.encoded())?.as_deref().map(Record::decode).transpose();
-            let record = record.map_err(Fault::from)?;
+            let found = engine.read(claim.0.key.encoded())?;
+            let record = self.decode(&claim.0.key, found.as_deref()).map_err(Fault::from)?;
             if let Settling::SettledOtherwise { by_hand } =
                 decide::release(record.as_ref(), claim.0.record.token)
             {
@@ -294,11 +279,33 @@ impl Inner {
             Refusal::Lost { by } => Failure::Lost { by },
             Refusal::Closed | Refusal::Expired | Refusal::BeingTaken => Failure::Fault(Fault::Closed),
         })?;
-        self.counters.released.add(1);
+        self.count_settled(&Act::Release);
         Ok(None)
     }
 
+    fn count_settled(&self, act: &Act) {
+        let counts = &*self.telemetry;
+        let count = match act {
+            Act::Settle(Kept::Completed(_)) | Act::SettleWith(Kept::Completed(_), _) => &counts.completed,
+            Act::Settle(Kept::Failed(_)) | Act::SettleWith(Kept::Failed(_), _) => &counts.failed,
+            Act::Settle(Kept::Omitted(_)) | Act::SettleWith(Kept::Omitted(_), _) => &counts.omitted,
+            Act::Release => &counts.released,
+        };
+        count.add(1);
+    }
+
     pub(super) async fn complete_many(
+        self: &Arc<Self>,
+        caller: Caller,
+        completions: Vec<Completion>,
+    ) -> Vec<Result<(), SettleError>> {
+        let span = self.telemetry.settles_span(completions.len());
+        let told = span.around(self.complete_each(caller, completions)).await;
+        span.count("settled", told.iter().filter(|told| told.is_ok()).count());
+        told
+    }
+
+    async fn complete_each(
         self: &Arc<Self>,
         caller: Caller,
         completions: Vec<Completion>,
@@ -340,40 +347,21 @@ impl Inner {
         }
         answers
     }
-
-    /// What completes with `value`.
-    pub(super) fn completion<T: Serialize + ?Sized>(&self, value: &T) -> Result<Act, RetryCause> {
-        self.encode(value).map(|bytes| Act::Settle(Kept::Completed(bytes)))
-    }
-
-    /// What completes with `bytes` as they are.
-    pub(super) fn completion_of(&self, bytes: Vec<u8>) -> Result<Act, RetryCause> {
-        self.check_size(bytes.len()).map(|()| Act::Settle(Kept::Completed(bytes)))
-    }
-
-    /// What fails with `reason`.
-    pub(super) fn failure<T: Serialize + ?Sized>(&self, reason: &T) -> Result<Act, RetryCause> {
-        self.encode(reason).map(|bytes| Act::Settle(Kept::Failed(bytes)))
-    }
-
-    pub(super) fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, RetryCause> {
-        let bytes = value::encode(value).map_err(RetryCause::NotEncodable)?;
-        self.check_size(bytes.len())?;
-        Ok(bytes)
-    }
-
-    pub(super) fn check_size(&self, length: usize) -> Result<(), RetryCause> {
-        let limit = self.settings.value_limit;
-        if length > limit { Err(RetryCause::TooLarge { length, limit }) } else { Ok(()) }
-    }
 }
 
-impl super::Counters {
-    fn ended(&self, act: &Act) {
-        match act {
-            Act::Settle(_) | Act::SettleWith(..) => self.completed.add(1),
-            Act::Release => self.released.add(1),
-        }
+/// What is to be waited for before a write with this mark is told, if it has one.
+fn ticket(marked: Option<Marked<'_>>) -> Result<Option<Ticket>, Failure> {
+    Ok(marked.map(Marked::returned).transpose()?)
+}
+
+/// What a settle was told, for logs.
+fn told(settled: &Result<(), SettleError>) -> &'static str {
+    match settled {
+        Ok(()) => "settled",
+        Err(SettleError::Lost(_)) => "lost",
+        Err(SettleError::AlreadySettled(_)) => "already settled",
+        Err(SettleError::Interrupted(_)) => "interrupted",
+        Err(SettleError::Retry(_)) => "retry",
     }
 }
 

@@ -14,7 +14,7 @@
 use super::engine::EngineCell;
 use super::retention::{self, RetentionClock};
 use super::{Inner, Store, index};
-use crate::backend::{Commit, Swap};
+use crate::backend::{Commit, Engine, Swap};
 use crate::clock::{Clock, Moment, WallTime, expired};
 use crate::commit::GroupCommit;
 use crate::error::{AdminError, Damage, Fault};
@@ -24,7 +24,8 @@ use crate::protocol::Purpose;
 use crate::protocol::decide::{self, Sweeping};
 use crate::record::Record;
 use crate::store::engine::commit_one;
-use crate::sync::{Break, Counter, Mutex, Signal, spawn};
+use crate::sync::{Break, Mutex, Signal, spawn};
+use crate::telemetry::Telemetry;
 use crate::token::Tokens;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -98,8 +99,7 @@ pub(super) struct Sweeper {
     pub(super) state: Mutex<Progress>,
     /// Raised when the thread is to end.
     pub(super) ending: Arc<Signal>,
-    pub(super) swept: Counter,
-    pub(super) failures: Counter,
+    pub(super) telemetry: Arc<Telemetry>,
 }
 
 /// How far the sweep is.
@@ -126,9 +126,9 @@ impl Sweeper {
     /// that the store closes when its last user goes.
     pub(super) fn start(self: &Arc<Self>, every: Duration) {
         let sweeper = Arc::clone(self);
-        if spawn("claimdb-sweep", move || sweeper.run(every)).is_err() {
+        if let Err(error) = spawn("claimdb-sweep", move || sweeper.run(every)) {
             // The store works without it, and its statistics say that nothing is swept.
-            self.failures.add(1);
+            self.telemetry.sweep_failed(&error);
         }
     }
 
@@ -161,21 +161,26 @@ impl Sweeper {
             match catch_unwind(AssertUnwindSafe(|| self.sweep(STEP))) {
                 Ok(Ok(Swept { more: true, .. })) if !self.has_ended() => {}
                 Ok(_) => return,
-                Err(_) => return self.failures.add(1),
+                Err(_) => return self.telemetry.sweep_failed(&"the engine panicked"),
             }
         }
     }
 
     pub(super) fn sweep(&self, limit: usize) -> Result<Swept, Fault> {
-        match self.step(limit) {
+        let span = self.telemetry.sweep_span();
+        match span.within(|| self.step(limit)) {
             Ok(swept) => {
                 let now = self.clock.now();
                 self.state.lock().last_success = Some(now);
+                span.count("deleted", swept.deleted);
+                span.count("kept", swept.kept);
+                span.count("dropped", swept.dropped);
                 Ok(swept)
             }
             Err(fault) => {
+                span.error(&fault);
                 if !matches!(fault, Fault::Closed) {
-                    self.failures.add(1);
+                    self.telemetry.sweep_failed(&fault);
                 }
                 Err(fault)
             }
@@ -191,7 +196,8 @@ impl Sweeper {
         let after = self.state.lock().after.clone();
         let mut due = Vec::new();
         let mut next = None;
-        self.engine.get()?.scan(&IndexEntry::all(), after.as_deref(), &mut |key, value| {
+        let engine = self.engine.get()?;
+        engine.scan(&IndexEntry::all(), after.as_deref(), &mut |key, value| {
             // What is no entry is taken for one that has come due: it stands for nothing.
             let end = IndexEntry::decode(key).map(|entry| entry.end);
             if end.is_some_and(|end| !expired(wall, end)) {
@@ -210,12 +216,19 @@ impl Sweeper {
             self.state.lock().after = Some(stored.0.clone());
             self.look_at(stored, wall, &mut swept)?;
         }
-        let mut state = self.state.lock();
-        if next.is_none() {
-            state.after = None;
-        }
         let millis = next.map_or(0, |end| wall.unix_millis().saturating_sub(end.unix_millis()));
-        state.backlog = Duration::from_millis(millis);
+        let backlog = Duration::from_millis(millis);
+        {
+            let mut state = self.state.lock();
+            if next.is_none() {
+                state.after = None;
+            }
+            state.backlog = backlog;
+        }
+        self.telemetry.sweep_left(backlog);
+        if next.is_none() {
+            self.measure(&*engine);
+        }
         Ok(swept)
     }
 
@@ -246,11 +259,15 @@ impl Sweeper {
         });
         let engine = self.engine.get()?;
         let bytes = engine.read(key.encoded())?;
-        let Ok(record) = self.decode(bytes.as_deref()) else {
+        let record = match self.decode(bytes.as_deref()) {
+            Ok(record) => record,
             // Damage is told to whoever asks for the key, and left as it is.
-            self.failures.add(1);
-            swept.kept += 1;
-            return Ok(());
+            Err(damage) => {
+                self.telemetry.damaged(key.label(), &damage);
+                self.telemetry.sweep_failures.add(1);
+                swept.kept += 1;
+                return Ok(());
+            }
         };
         match decide::sweep(record.as_ref(), token, wall, busy_until) {
             // What was read may be swapped back to the entry's record, or have been.
@@ -271,7 +288,7 @@ impl Sweeper {
                     swept.kept += 1;
                     return Ok(());
                 }
-                self.swept.add(1);
+                self.telemetry.swept.add(1);
                 swept.deleted += 1;
                 index::drop_entry(&*engine, stored, None)?;
                 self.table.forget_never_granted(key.encoded(), token);
@@ -300,6 +317,13 @@ impl Sweeper {
             self.state.lock().marked = Some(wall);
         }
         Ok(())
+    }
+
+    /// Looks how much room the store takes on its disk. Not knowing that is no failure.
+    pub(super) fn measure(&self, engine: &dyn Engine) {
+        if let Ok(Some(bytes)) = engine.size() {
+            self.telemetry.measured(bytes);
+        }
     }
 
     pub(super) fn stats(&self) -> SweepStats {

@@ -1,7 +1,7 @@
 //! Taking a key: from its place in memory to the record that is swapped in and the claim that is granted.
 
 use super::Inner;
-use super::claim::Step;
+use super::claim::{Step, interrupted, mismatched};
 use super::engine::commit_one;
 use super::guard::{Claim, Granted};
 use super::index;
@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::lease::{Admitted, Place, Stamp, Waiting};
 use crate::protocol::decide::{self, Verdict};
 use crate::protocol::{Holder, Purpose};
-use crate::record::{Durability, Record, State};
+use crate::record::{Durability, Record};
 use crate::sync::{Break, Mutex};
 use crate::token::Token;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Inner {
                 }
                 Ok(Step::InFlight(busy, look_again))
             }
-            Admitted::Mismatched => Ok(Step::Answer(self.mismatched(key))),
+            Admitted::Mismatched => Ok(Step::Answer(mismatched(key))),
             Admitted::Closed => Err(Fault::Closed),
         }
     }
@@ -148,13 +148,13 @@ impl Inner {
         if self.is_unsynced(key)? {
             return Ok(Step::Again);
         }
-        let record = seen.as_deref().map(Record::decode).transpose()?;
+        let record = self.decode(key, seen.as_deref())?;
         if record.as_ref().map(|record| record.token) != place.never_granted() {
             place.set_never_granted(None);
         }
         let never_granted = place.never_granted();
         let ask = self.ask(request, ended, never_granted);
-        let (new, interrupting) = match decide::claim(record.as_ref(), &ask)? {
+        let (new, interrupting) = match self.verdict(key, record.as_ref(), &ask)? {
             Verdict::Grant(grant) => {
                 let token = self.draw_token()?;
                 if Break::PlaceGivenUp.is() {
@@ -240,7 +240,7 @@ impl Inner {
         let Ready { place, record, stored } = ready;
         match place {
             Some(place) => self.granted(request, place, record, stored),
-            None => self.interrupted(record).ok_or(Fault::Closed),
+            None => interrupted(record).ok_or(Fault::Closed),
         }
     }
 
@@ -255,10 +255,6 @@ impl Inner {
         let (token, attempt, lease) = (record.token, record.attempt, request.terms.lease);
         let granted = place.grant(token, attempt, stored.is_some(), lease);
         let since = granted.map_err(|_| Fault::Closed)?;
-        self.counters.granted.add(1);
-        if matches!(record.state, State::Pending { previous: Some(_), .. }) {
-            self.counters.reclaimed.add(1);
-        }
         Ok(Outcome::Granted(Claim(Box::new(Granted {
             store: Arc::clone(self),
             key: request.key.clone(),

@@ -1,9 +1,9 @@
 //! Plain values that are written together, with a claim's completion or by themselves.
 
+use super::act::Act;
 use super::caller::{Caller, on_this_thread};
 use super::guard::Claim;
 use super::kv_error::KvError;
-use super::settle::Act;
 use super::settle_error::{RetryCause, SettleError};
 use super::{Inner, Store};
 use crate::backend::Write;

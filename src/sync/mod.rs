@@ -120,7 +120,7 @@ impl Default for Signal {
     }
 }
 
-/// An event counter for statistics. Never part of a decision, so models do not need to see it.
+/// A number for statistics. Never part of a decision, so models do not need to see it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
@@ -132,6 +132,15 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Makes it `least` at least.
+    pub(crate) fn raise_to(&self, least: u64) {
+        self.0.fetch_max(least, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

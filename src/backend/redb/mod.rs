@@ -354,6 +354,10 @@ impl Engine for RedbEngine {
         self.room.check()
     }
 
+    fn size(&self) -> Result<Option<u64>, StorageError> {
+        self.folder.size().map(Some)
+    }
+
     fn sync(&self) -> Result<(), StorageError> {
         self.try_sync().inspect_err(|_| self.synced.lock().failed = true)
     }

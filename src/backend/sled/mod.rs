@@ -20,6 +20,7 @@
 //! - Its background flusher is off: group commit syncs.
 
 mod barrier;
+mod errors;
 mod lock;
 mod log;
 mod messages;
@@ -29,12 +30,13 @@ mod snapshot;
 
 use super::folder::Folder;
 use super::format::{self, Files};
-use super::readable::{code_in, readable};
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
+use crate::telemetry::opening;
 use barrier::Barrier;
+use errors::{cause, open_error, panic_text};
 use lock::SledsLock;
 use messages::Refusal;
 use room::Room;
@@ -160,6 +162,7 @@ impl Sled {
                 barrier.wait_for_sleds_lock();
             }
             end.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
+            opening::mended("sled had cut its log at a read that failed, and that is put back");
             let reason = "a part of its log that had just been read could not be read again; nothing was lost. Look at \
                           the disk";
             return Err(failed("opening sled in")(io::Error::other(reason)));
@@ -199,45 +202,6 @@ fn make_private(folder: &Folder) -> io::Result<()> {
         OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
     }
     Ok(())
-}
-
-fn open_error(place: String, error: ::sled::Error) -> OpenError {
-    // sled tells a held lock by the text of the system's error alone.
-    if error.to_string().contains("WouldBlock") {
-        return OpenError::Locked { place, holder: String::new() };
-    }
-    let is_damage = matches!(error, ::sled::Error::Corruption { .. } | ::sled::Error::ReportableBug(_));
-    let cause = cause(error);
-    if is_damage {
-        return OpenError::Damaged { place, reason: cause.to_string() };
-    }
-    let source = StorageError::new("opening sled in", place.clone(), cause);
-    OpenError::Storage { place, source }
-}
-
-/// What an error of sled's says, in words for people. The system's own are told as such.
-fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + Sync> {
-    use ::sled::Error;
-    match error {
-        // One that sled remembers has become a text.
-        Error::Io(error) => match error.raw_os_error().or_else(|| code_in(&error.to_string())) {
-            Some(code) => io::Error::from_raw_os_error(code).into(),
-            None => readable(&error.to_string()).into(),
-        },
-        Error::Corruption { at: Some(at), .. } => {
-            let at = at.lid();
-            format!("sled's log does not hold what was written at byte {at} of `sled/db`").into()
-        }
-        Error::Corruption { at: None, .. } => "sled's files do not hold what was written".into(),
-        Error::ReportableBug(what) | Error::Unsupported(what) => format!("sled: {}", readable(&what)).into(),
-        Error::CollectionNotFound(_) => "sled finds no tree of that name".into(),
-    }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("sled panicked: {}", readable(text.unwrap_or("without a message")))
 }
 
 struct SledEngine {
@@ -348,6 +312,10 @@ impl Engine for SledEngine {
 
     fn room(&self) -> Result<(), StorageError> {
         self.room.check()
+    }
+
+    fn size(&self) -> Result<Option<u64>, StorageError> {
+        self.folder.size().map(Some)
     }
 
     fn sync(&self) -> Result<(), StorageError> {

@@ -7,8 +7,9 @@ use crate::error::{AdminError, ClaimError};
 #[cfg(feature = "tower")]
 use crate::record::Terms;
 use crate::record::{Kept, Omission};
+use crate::store::act::Act;
 use crate::store::caller::Caller;
-use crate::store::settle::{Act, completions};
+use crate::store::settle::completions;
 use crate::store::settle_error::RetryCause;
 use crate::store::{
     AllClaimed, CheckpointError, Claim, Ending, IntoKey, LiveClaims, Lock, Outcome, Request, Resolution, Run,
