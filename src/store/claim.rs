@@ -84,10 +84,7 @@ impl Inner {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again => {}
                 Next::WaitUntil(until) => {
-                    // It is in the queue by now: what is abandoned from here on wakes it.
-                    if let Some((waiting, _)) = &waiting
-                        && !self.sync_abandoned(request.key)?
-                    {
+                    if let Some((waiting, _)) = &waiting {
                         self.pause(caller, waiting.signal(), until).await?;
                     }
                 }
