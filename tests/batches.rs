@@ -15,7 +15,7 @@ use claimdb::{
     Request, Settled, StorageError, Store, SyncBy,
 };
 use faults::{Faulty, Syncs};
-use hooks::{At, Hooked, comes_back};
+use hooks::{At, Hooked, Woken, comes_back, poll};
 use std::time::Duration;
 
 const SEC: Duration = Duration::from_secs(1);
@@ -342,4 +342,23 @@ fn a_request_that_another_got_ahead_of_is_decided_anew() {
     assert!(matches!(first, Some(Outcome::Settled(_))), "P8 remembered: {first:?}");
     let claim = told.next().and_then(Outcome::granted).expect("nobody has it");
     assert_eq!((claim.attempt(), store.stats().granted), (1, 2));
+}
+
+#[test]
+fn a_batch_that_gives_a_key_back_gives_back_that_it_was_never_granted() {
+    let place = Hooked::new();
+    let store =
+        Store::builder(place.clone()).sync_by(SyncBy::Caller).clock(ManualClock::new()).open().unwrap();
+    let other = store.clone();
+    // A task stores its claim and is dropped while somebody syncs.
+    place.on(At::Sync, move || {
+        let mut claim = Box::pin(other.claim_async(Request::new("k")));
+        assert!(poll(claim.as_mut(), &Woken::new()).is_pending());
+    });
+    store.sync().unwrap();
+    place.break_key(Some("l"));
+    store.claim_all(["k", "l"]).expect_err("one of its writes failed");
+    place.break_key(None);
+    let claim = store.claim("k").unwrap().granted().unwrap();
+    assert_eq!(claim.attempt(), 1, "rule 15: nobody was granted the one before");
 }

@@ -292,3 +292,32 @@ fn an_engine_that_panics_when_it_is_dropped_is_an_error_of_close() {
     }
     drop(builder(&place).open().expect("the lock is free"));
 }
+
+#[test]
+fn what_a_failed_sync_left_behind_is_told_as_closed_once_it_is() {
+    let faulty = Faulty::new();
+    let store = builder(&faulty).open().unwrap();
+    let mut stored = grant(&store, "stored");
+    let in_memory = grant(&store, Request::new("in memory").durability(Durability::Result));
+    faulty.syncs(Syncs::Fail);
+    store.sync().expect_err("it fails on purpose");
+    store.close().expect_err("a sync failed");
+    let retried = |told: Result<(), SettleError>| match told {
+        Err(SettleError::Retry(retry)) => retry.cause.to_string(),
+        told => panic!("of a closed store a holder was told {told:?}"),
+    };
+    let told = [
+        stored.checkpoint("half").unwrap_err().to_string(),
+        retried(stored.complete("done")),
+        retried(in_memory.release()),
+        store.claim("k").unwrap_err().to_string(),
+        store.get("k").unwrap_err().to_string(),
+        store.remove("k").unwrap_err().to_string(),
+        store.sync().unwrap_err().to_string(),
+        store.kv("values").put("a", "1").unwrap_err().to_string(),
+        store.kv("values").get("a").unwrap_err().to_string(),
+    ];
+    for told in told {
+        assert!(told.contains("closed"), "rule 9: of a closed store somebody was told: {told}");
+    }
+}

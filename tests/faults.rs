@@ -326,3 +326,44 @@ fn a_settle_that_failed_and_was_given_up_mismatches_nobody() {
         "P6 never stuck: nobody has the key, and it was never settled; a claim was told {told:?}"
     );
 }
+
+/// A claim is stored and told as failed; that of the next claimant is not stored, and is told so no better: it is the first
+/// one's record that is there, and nobody was granted either.
+#[test]
+fn two_claims_that_were_never_granted_in_a_row_cost_no_attempt() {
+    let quarantine = Request::new("k").on_interrupt(OnInterrupt::Quarantine);
+    for request in [Request::new("k"), quarantine, Request::new("k").max_attempts(1)] {
+        for fault in [Fault::FailBefore, Fault::FailAfter, Fault::PanicBefore, Fault::PanicAfter] {
+            let world = World::new();
+            world.faulty.arm(1, 2, Fault::FailAfter);
+            world.store.claim(&request).expect_err("its write and the look after it failed");
+            assert_eq!(world.faulty.disarm(), ["commit", "read"]);
+            world.faulty.arm(1, 2, fault);
+            assert!(!matches!(unwound(|| world.store.claim(&request)), Some(Ok(_))), "P9 fail closed");
+            assert_eq!(world.faulty.disarm()[0], "commit", "{fault:?}, {request:?}");
+            let told = world.store.claim(request.clone().wait(HOUR)).unwrap();
+            let Outcome::Granted(claim) = told else {
+                panic!("rule 15: {fault:?}: {told:?}, and nobody was granted the key before")
+            };
+            assert_eq!(claim.attempt(), 1, "rule 15: {fault:?}: nobody was granted the one before");
+            claim.complete("done").unwrap();
+            assert_eq!(world.store.stats().entries, 0, "left behind");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_was_removed_is_not_told_as_released_by_a_write_that_failed() {
+    for fault in [Fault::FailBefore, Fault::FailAfter] {
+        let world = World::new();
+        let claim = world.grant(&Request::new("k"));
+        assert!(world.store.remove_by_force("k").unwrap());
+        world.faulty.arm(0, 1, fault);
+        let told = claim.release();
+        assert_eq!(world.faulty.disarm(), ["commit"]);
+        let Err(SettleError::Retry(retry)) = told else {
+            panic!("P3 fenced: {fault:?}: a holder whose key was removed was told {told:?}")
+        };
+        assert!(matches!(retry.claim.release(), Err(SettleError::Lost(_))), "P3 fenced: {fault:?}");
+    }
+}

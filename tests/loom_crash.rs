@@ -8,10 +8,11 @@
 mod support;
 
 use claimdb::{
-    Break, Claim, Durability, KeyState, Omission, OnInterrupt, Outcome, Request, Resolution, Store, SyncBy,
+    AdminError, Break, Claim, Durability, KeyState, Omission, OnInterrupt, Outcome, Request, Resolution,
+    SettleError, Store, SyncBy, Token,
 };
 use loom::thread;
-use support::{Fault, Faulty, World, model, twin, value};
+use support::{Fault, Faulty, LEASE_OVER, World, model, twin, value};
 
 /// A holder completes while the power is cut: a completion that was told survives it, and the key is never stuck.
 fn completion(durability: Durability, sync_by: SyncBy) {
@@ -137,6 +138,42 @@ fn removal_told_to_a_claimant() {
     }
 }
 
+/// Somebody would change the key by hand while its holder, whose lease is over, ends it: who is told that there is nothing
+/// to change is told so of what survives.
+fn nothing_to_change(
+    before: fn(&World),
+    end: fn(Claim) -> Result<(), SettleError>,
+    act: fn(&Store, Token) -> Result<bool, AdminError>,
+    stands: fn(&World) -> bool,
+) {
+    let world = World::new(SyncBy::Caller);
+    let holder = quarantined(&world.store).expect("nobody else is here");
+    let token = holder.token();
+    world.clock.advance(LEASE_OVER);
+    before(&world);
+    let ender = thread::spawn(move || drop(end(holder)));
+    let told = act(&world.store, token);
+    let left = world.faulty.drive.cut_power();
+    ender.join().expect("the holder panicked");
+    for left in world.survivors(&left) {
+        assert!(
+            !matches!(told, Ok(false)) || stands(&left),
+            "P4 durable before told: there was nothing to change, and a power cut undid that"
+        );
+    }
+}
+
+fn resolution_of_nothing() {
+    let interrupted =
+        |world: &World| assert!(matches!(world.claim(Durability::Full), Outcome::Interrupted(_)));
+    let resolve = |store: &Store, token| store.resolve("k", token, Resolution::omitted());
+    nothing_to_change(interrupted, |claim| claim.complete("done"), resolve, is_settled);
+}
+
+fn removal_of_nothing() {
+    nothing_to_change(nothing, Claim::release, |store, _| store.remove("k"), is_absent);
+}
+
 /// After a kill the cache holds what the disk does not: an opening tells nothing that a power cut could still take.
 fn opening_after_a_kill() {
     let world = World::new(SyncBy::Caller);
@@ -242,6 +279,12 @@ fn told_changes_survive_a_power_cut() {
     });
     model("quarantined_release_against_power_cut", None, quarantined_release);
     model("removal_told_to_a_claimant", Some(5), removal_told_to_a_claimant);
+}
+
+#[test]
+fn told_that_there_is_nothing_to_change_survives_a_power_cut() {
+    model("resolution_of_nothing_against_power_cut", Some(4), resolution_of_nothing);
+    model("removal_of_nothing_against_power_cut", Some(4), removal_of_nothing);
 }
 
 fn claimed(store: &Store) -> Option<Claim> {

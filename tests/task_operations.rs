@@ -14,13 +14,14 @@ mod hooks;
 mod operations;
 
 use claimdb::{
-    Claim, ClaimError, Durability, ManualClock, Outcome, Request, Resolution, Run, RunError, Store, Writes,
-    backend::Mem,
+    Claim, ClaimError, Durability, ManualClock, Outcome, Request, Resolution, Run, RunError, Store, SyncBy,
+    Writes, backend::Mem,
 };
 use faults::{Faulty, Syncs};
-use hooks::{Woken, block_on, poll};
+use hooks::{At, Hooked, Woken, block_on, poll};
 use operations::{QUARANTINE, claim, operations, readers};
 use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -284,4 +285,35 @@ fn a_store_closes_beside_a_task_that_is_polled_no_more() {
             .unwrap_or_else(|error| panic!("{name} keeps the lock: {error}"));
         drop(told);
     }
+}
+
+/// Where callers sync, a task that is woken to sync what it wrote is dropped instead: whoever waits for the key already
+/// is woken and does.
+#[test]
+fn a_task_that_is_dropped_when_it_should_sync_leaves_that_to_a_waiter() {
+    let place = Hooked::new();
+    let store = Store::builder(place.clone()).sync_by(SyncBy::Caller).clock(ManualClock::new());
+    let store = store.sweep_every(Duration::ZERO).open().unwrap();
+    let request = Request::new("k").durability(Durability::Result);
+    let claim = store.claim(request).unwrap().granted().unwrap();
+    let (completer, waiter) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+    let woken = Woken::new();
+    let (completing, parked, wakes, other) =
+        (Arc::clone(&completer), Arc::clone(&waiter), Arc::clone(&woken), store.clone());
+    // While somebody syncs, what is written then is left to the next sync.
+    place.on(At::Sync, move || {
+        let mut complete = Box::pin(claim.complete_async("done"));
+        assert!(poll(complete.as_mut(), &Woken::new()).is_pending());
+        *completing.lock().unwrap() = Some(complete);
+        let mut wait = Box::pin(other.claim_async(Request::new("k").wait(60 * SEC)));
+        assert!(poll(wait.as_mut(), &wakes).is_pending());
+        *parked.lock().unwrap() = Some(wait);
+    });
+    store.kv("v").put("other", "1").unwrap();
+    let (completer, mut waiter) =
+        (completer.lock().unwrap().take().unwrap(), waiter.lock().unwrap().take().unwrap());
+    assert_eq!(woken.count(), 0, "the test tests nothing: the waiter was woken before");
+    drop(completer);
+    assert!(woken.count() > 0, "P6 never stuck: nobody was told to sync what a task had written");
+    assert!(matches!(poll(waiter.as_mut(), &woken), Poll::Ready(Ok(Outcome::Settled(_)))), "P6 never stuck");
 }

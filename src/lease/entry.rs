@@ -42,8 +42,27 @@ pub(super) struct Entry {
 pub(super) struct Rest {
     pub(super) marks: SmallVec<[(u64, Holder); 1]>,
     pub(super) waiters: Queue,
-    /// A pending record's token that was stored and never granted: it costs no attempt (rule 15).
-    pub(super) never_granted: Option<Token>,
+    pub(super) never_granted: NeverGranted,
+}
+
+/// Tokens of pending records that were stored and never granted: they cost no attempt (rule 15). Two, since of a write
+/// whose fate is unknown it is not certain whether it has replaced such a record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct NeverGranted {
+    /// Of the record that was there.
+    pub(super) there: Option<Token>,
+    /// Of the record that may have been written over it.
+    pub(super) written: Option<Token>,
+}
+
+impl NeverGranted {
+    pub(crate) fn has(self, token: Token) -> bool {
+        [self.there, self.written].contains(&Some(token))
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// A place that is taken.
@@ -95,13 +114,13 @@ impl Entry {
         self.waiters().and_then(Queue::front)
     }
 
-    pub(super) fn never_granted(&self) -> Option<Token> {
-        self.rest.as_deref().and_then(|rest| rest.never_granted)
+    pub(super) fn never_granted(&self) -> NeverGranted {
+        self.rest.as_deref().map_or(NeverGranted::default(), |rest| rest.never_granted)
     }
 
-    pub(super) fn set_never_granted(&mut self, token: Option<Token>) {
-        if token.is_some() || self.rest.is_some() {
-            self.rest().never_granted = token;
+    pub(super) fn set_never_granted(&mut self, tokens: NeverGranted) {
+        if !tokens.is_none() || self.rest.is_some() {
+            self.rest().never_granted = tokens;
         }
     }
 

@@ -87,7 +87,7 @@ impl Table {
         }
         let Some(entry) = shard.get(name) else { return Ok(None) };
         let taking = entry.place.as_ref().is_some_and(|held| held.holder.deadline.is_none());
-        let never_granted = entry.never_granted() == Some(token);
+        let never_granted = entry.never_granted().has(token);
         Ok(if taking { Some(Storing::Now) } else { never_granted.then_some(Storing::NeverGranted) })
     }
 

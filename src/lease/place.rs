@@ -1,6 +1,6 @@
 //! The guard of a key's place.
 
-use super::entry::Held;
+use super::entry::{Held, NeverGranted};
 use super::loss::{Loss, LossCause};
 use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) struct Place {
     name: PlaceName,
     /// Given back to the entry when this place ends without a grant.
-    never_granted: Option<Token>,
+    never_granted: NeverGranted,
     /// From the grant on: tells why this ended, also once the table has forgotten it.
     loss: Option<Arc<Loss>>,
 }
@@ -41,7 +41,7 @@ impl fmt::Debug for PlaceName {
 
 impl Place {
     /// The place that `table` has just given out under `id`.
-    pub(super) fn new(table: &Arc<Table>, key: &Arc<[u8]>, id: u64, never_granted: Option<Token>) -> Self {
+    pub(super) fn new(table: &Arc<Table>, key: &Arc<[u8]>, id: u64, never_granted: NeverGranted) -> Self {
         let name = PlaceName { table: Arc::clone(table), key: Arc::clone(key), id };
         Self { name, never_granted, loss: None }
     }
@@ -60,15 +60,25 @@ impl Place {
         self.loss.clone().unwrap_or_default() // nothing is told before the grant
     }
 
-    /// The token of a pending record that was stored and never granted: taking it over costs no attempt.
-    pub(crate) fn never_granted(&self) -> Option<Token> {
+    /// What may be stored and was never granted: taking it over costs no attempt.
+    pub(crate) fn never_granted(&self) -> NeverGranted {
         self.never_granted
     }
 
-    /// Tells that `token`, though stored, will not be granted by this place; `None` that there is no such token
-    /// any more.
-    pub(crate) fn set_never_granted(&mut self, token: Option<Token>) {
-        self.never_granted = token;
+    /// Tells what is there: the record with this token, or none.
+    pub(crate) fn found(&mut self, token: Option<Token>) {
+        let there = token.filter(|token| self.never_granted.has(*token));
+        self.never_granted = NeverGranted { there, written: None };
+    }
+
+    /// Tells that a record with this token is about to be written, which counts as never granted until it is.
+    pub(crate) fn writing(&mut self, token: Token) {
+        self.never_granted.written = Some(token);
+    }
+
+    /// Tells that it was not written, or was taken back: what was there is there.
+    pub(crate) fn not_written(&mut self) {
+        self.never_granted.written = None;
     }
 
     /// Makes this the place of the claim with `token`, whose lease starts now (rule 15), and gives the time. The
@@ -95,7 +105,7 @@ impl Place {
         if let Some(former) = former {
             self.name.table.tell_ended(&self.name.key, &former, LossCause::TakenOver, Some(since));
         }
-        self.never_granted = None;
+        self.never_granted = NeverGranted::default();
         self.loss = Some(loss);
         Ok(since)
     }
@@ -176,6 +186,13 @@ impl PlaceName {
 }
 
 impl Place {
+    /// Whether nobody else has the key's place, or is on the way to it.
+    pub(crate) fn is_current(&self) -> bool {
+        let PlaceName { table, key, id } = &self.name;
+        let (name, shard) = table.shard(key);
+        shard.get(name).is_some_and(|entry| entry.has_place(*id))
+    }
+
     /// Ends it, or tells why it was not its holder's any more.
     pub(crate) fn end(self) -> Result<(), Refusal> {
         self.leave()

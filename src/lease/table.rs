@@ -1,6 +1,6 @@
 //! The table itself: shards and entries.
 
-use super::entry::{Entry, Hashed, Held, Shard};
+use super::entry::{Entry, Hashed, Held, NeverGranted, Shard};
 use super::look::Busy;
 use super::loss::LossCause;
 use super::place::Place;
@@ -149,7 +149,7 @@ impl Table {
                 }
                 entry.place = Some(held);
                 let never_granted = entry.never_granted();
-                entry.set_never_granted(None);
+                entry.set_never_granted(NeverGranted::default());
                 let place = Place::new(self, key, id, never_granted);
                 Admitted::Place { place, ended, undisturbed }
             }
@@ -188,11 +188,13 @@ impl Table {
         }
     }
 
-    /// Forgets that `token` was stored and never granted, now that its record is gone.
+    /// Forgets what was stored and never granted, now that the record with `token` is gone, if that is of it.
     pub(crate) fn forget_never_granted(&self, key: &[u8], token: Token) {
         let (name, mut shard) = self.shard(key);
         if let Some(entry) = shard.get_mut(name) {
-            entry.set_never_granted(entry.never_granted().filter(|stored| *stored != token));
+            if entry.never_granted().has(token) {
+                entry.set_never_granted(NeverGranted::default());
+            }
             shard.tidy(name);
         }
     }

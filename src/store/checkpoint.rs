@@ -26,10 +26,15 @@ impl Claim {
     }
 
     pub(super) async fn save(&mut self, caller: Caller, progress: &[u8]) -> Result<(), CheckpointError> {
-        self.swap_in(progress)?;
+        let saved = self.swap_in(progress);
+        if let Err(CheckpointError::NotStored { .. } | CheckpointError::Failed { .. }) = saved {
+            return saved;
+        }
+        // A refusal too: it tells of what the record says, which may have been written a moment ago (P4).
         let (key, store) = (self.0.key.label(), Arc::clone(&self.0.store));
         let synced = store.next_sync(caller).await;
-        synced.map_err(|fault| CheckpointError::Failed { key, cause: RetryCause::Fault(fault) })
+        synced.map_err(|fault| CheckpointError::Failed { key, cause: RetryCause::Fault(fault) })?;
+        saved
     }
 
     fn swap_in(&mut self, progress: &[u8]) -> Result<(), CheckpointError> {

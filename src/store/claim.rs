@@ -104,10 +104,7 @@ impl Inner {
                 Next::Tell(outcome) => return Ok(outcome),
                 Next::Again => {}
                 Next::WaitUntil(until) => {
-                    // It is in the queue by now: what is abandoned from here on wakes it.
-                    if let Some((waiting, _)) = &waiting
-                        && !span.within(|| self.sync_abandoned(request.key))?
-                    {
+                    if let Some((waiting, _)) = &waiting {
                         span.around(self.pause(caller, waiting.signal(), until)).await?;
                     }
                 }

@@ -36,6 +36,7 @@ mod run;
 mod scope;
 mod settle;
 mod settle_error;
+mod settle_many;
 mod sweep;
 mod take;
 mod tasks;
@@ -251,12 +252,11 @@ impl Inner {
         self.engine.check_process()
     }
 
-    /// Refuses writes while poisoned.
+    /// Refuses writes while poisoned. A store that is closed by now is told as that.
     fn check_writable(&self) -> Result<(), Fault> {
-        match self.commit.poisoned() {
-            Some(poisoned) => Err(poisoned.into()),
-            None => Ok(()),
-        }
+        let Some(poisoned) = self.commit.poisoned() else { return Ok(()) };
+        self.engine.get()?;
+        Err(poisoned.into())
     }
 
     /// Refuses what begins something new while poisoned, in a fork, or without room for it.

@@ -149,8 +149,7 @@ impl Inner {
         synced.map(|()| true).map_err(failed(doing, key))
     }
 
-    /// Swaps a record that no live claim has for what `next` says. Gives the mark of the write, if there was one: it may
-    /// be told once a sync has covered it.
+    /// Swaps a record that no live claim has for what `next` says. Gives the mark, to be told once a sync covers it.
     pub(super) fn change<'a>(
         self: &'a Arc<Self>,
         doing: &'static str,
@@ -158,27 +157,32 @@ impl Inner {
         purpose: Purpose,
         next: impl Fn(Found<'_>) -> Result<Change, Damage>,
     ) -> Result<Option<Marked<'a>>, AdminError> {
+        let fail = || failed(doing, key);
         // Before a place is taken, which ends the claim that had it.
-        self.check_process().map_err(failed(doing, key))?;
+        self.check_process().map_err(fail())?;
         let place = match self.table.admit(key.encoded(), purpose, None, None) {
             Admitted::Place { place, .. } => place,
             Admitted::InFlight { .. } | Admitted::Mismatched => {
-                if self.sync_abandoned(key).map_err(failed(doing, key))? {
+                if self.sync_abandoned(key).map_err(fail())? {
                     return self.change(doing, key, purpose, next);
                 }
-                self.is_unsynced(key).map_err(failed(doing, key))?;
+                self.is_unsynced(key).map_err(fail())?;
                 return Err(AdminError::InFlight { doing, key: key.label() });
             }
-            Admitted::Closed => return Err(failed(doing, key)(Fault::Closed)),
+            Admitted::Closed => return Err(fail()(Fault::Closed)),
         };
-        self.change_held(key, place, next).map_err(failed(doing, key))
+        match self.change_held(key, place, &next).map_err(fail())? {
+            // That there is nothing tells of the record too, which a late holder may have just written (rule 2).
+            None if self.is_unsynced(key).map_err(fail())? => self.change(doing, key, purpose, next),
+            marked => Ok(marked),
+        }
     }
 
     fn change_held(
         &self,
         key: &Key,
         mut place: Place,
-        next: impl Fn(Found<'_>) -> Result<Change, Damage>,
+        next: &impl Fn(Found<'_>) -> Result<Change, Damage>,
     ) -> Result<Option<Marked<'_>>, Fault> {
         self.check_writable()?;
         let engine = self.engine.get()?;
@@ -211,7 +215,7 @@ impl Inner {
                 },
             }
         };
-        place.set_never_granted(None); // the record that it spoke of is gone
+        place.found(None); // the record that it spoke of is gone
         place.changed();
         drop(place);
         Ok(Some(marked))

@@ -1,5 +1,6 @@
 //! Ending a claim: complete, fail, omit, release.
 
+use super::Inner;
 use super::act::Act;
 use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
@@ -7,7 +8,6 @@ use super::guard::Claim;
 use super::index;
 use super::marked::{MarkRefused, Marked};
 use super::settle_error::{AlreadySettled, KeyInterrupted, Lost, RetryCause, SettleError};
-use super::{Inner, Store};
 use crate::backend::{Commit, Engine, Swap};
 use crate::commit::Ticket;
 use crate::error::Fault;
@@ -80,13 +80,18 @@ impl Claim {
         let store = Arc::clone(&self.0.store);
         let doing = act.as_ref().map_or("settle", Act::name);
         let span = store.telemetry.settle_span(|| self.0.key.label(), self.token(), self.attempt(), doing);
+        let retry = |claim, fault| Err(SettleError::retry(claim, RetryCause::Fault(fault)));
         let settled = match act {
             Ok(act) => match span.within(|| store.apply(&mut self, &act).and_then(ticket)) {
                 Ok(Some(ticket)) => match span.around(store.synced(caller, ticket)).await {
                     Ok(()) => Ok(()),
-                    Err(fault) => Err(SettleError::retry(self, RetryCause::Fault(fault))),
+                    Err(fault) => retry(self, fault),
                 },
                 Ok(None) => Ok(()),
+                Err(failure @ Failure::ByRecord(_)) => match span.around(store.next_sync(caller)).await {
+                    Ok(()) => Err(self.failed(failure)),
+                    Err(fault) => retry(self, fault),
+                },
                 Err(failure) => Err(self.failed(failure)),
             },
             Err(cause) => Err(SettleError::retry(self, cause)),
@@ -98,61 +103,46 @@ impl Claim {
         settled
     }
 
+    /// What is told of `failure`: what the record says, after a sync.
     pub(super) fn failed(self, failure: Failure) -> SettleError {
         let (key, token) = (self.0.key.label(), self.token());
         match failure {
             Failure::Fault(fault) => SettleError::retry(self, RetryCause::Fault(fault)),
-            Failure::Lost { by } => {
+            Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
+            Failure::BeingTaken => SettleError::retry(self, RetryCause::BeingTaken),
+            Failure::LostPlace { by } | Failure::ByRecord(Refused::Lost { by }) => {
                 self.0.store.telemetry.settle_refused_late(key, token, by);
                 SettleError::Lost(Lost { key, token, by })
             }
-            Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
-            Failure::BeingTaken => SettleError::retry(self, RetryCause::BeingTaken),
-            Failure::SettledOtherwise { by_hand } => {
+            Failure::ByRecord(Refused::SettledOtherwise { by_hand }) => {
                 SettleError::AlreadySettled(AlreadySettled { key, token, by_hand })
             }
-            Failure::Interrupted => SettleError::Interrupted(KeyInterrupted { key, token }),
+            Failure::ByRecord(Refused::Interrupted) => {
+                SettleError::Interrupted(KeyInterrupted { key, token })
+            }
         }
     }
 }
 
-impl Store {
-    /// Completes many claims, of this store, under one sync: what each would do alone, in one wait. Gives one
-    /// answer for each, in order.
-    ///
-    /// All values are encoded before the first claim is settled. If one panics while it is, nothing was settled, and all
-    /// the claims are dropped.
-    ///
-    /// # Errors
-    /// Each answer as that of [`Claim::complete`].
-    pub fn complete_many<T: Serialize>(
-        &self,
-        results: impl IntoIterator<Item = (Claim, T)>,
-    ) -> Vec<Result<(), SettleError>> {
-        on_this_thread(self.0.complete_many(Caller::Thread, completions(results)))
-    }
-}
-
-/// A claim and the completion that it is to have.
-pub(super) type Completion = (Claim, Result<Act, RetryCause>);
-
-/// The completions of many claims, each encoded and judged by its own store.
-pub(super) fn completions<T: Serialize>(results: impl IntoIterator<Item = (Claim, T)>) -> Vec<Completion> {
-    let completion = |(claim, value): (Claim, T)| {
-        let act = claim.0.store.completion(&value);
-        (claim, act)
-    };
-    results.into_iter().map(completion).collect()
-}
-
 /// Why it could not.
 pub(super) enum Failure {
-    Lost { by: Option<Token> },
-    SettledOtherwise { by_hand: bool },
-    Interrupted,
+    /// By what the record says. That may have been written a moment ago, by this claim or another, so it is told once a
+    /// sync covers it (P4).
+    ByRecord(Refused),
+    /// By what memory says, which no power cut undoes: its place went to another that was granted it, or was removed.
+    LostPlace {
+        by: Option<Token>,
+    },
     OtherEffects,
     BeingTaken,
     Fault(Fault),
+}
+
+/// What a record says to a holder that may not do what it asks.
+pub(super) enum Refused {
+    Lost { by: Option<Token> },
+    SettledOtherwise { by_hand: bool },
+    Interrupted,
 }
 
 impl<F: Into<Fault>> From<F> for Failure {
@@ -220,11 +210,11 @@ impl Inner {
                     (new.map(|record| record.encode()), hint)
                 }
                 Settling::Confirmed => break,
-                Settling::Interrupted => return Err(refused(marked, Failure::Interrupted)),
+                Settling::Interrupted => return Err(refused(marked, Refused::Interrupted.into())),
                 Settling::SettledOtherwise { by_hand } => {
-                    return Err(refused(marked, Failure::SettledOtherwise { by_hand }));
+                    return Err(refused(marked, Refused::SettledOtherwise { by_hand }.into()));
                 }
-                Settling::Lost { by } => return Err(refused(marked, Failure::Lost { by })),
+                Settling::Lost { by } => return Err(refused(marked, Refused::Lost { by }.into())),
             };
             let swap = Commit::swap(claim.0.key.encoded(), seen.as_deref(), new.as_deref());
             match commit_one(&*engine, &Commit { hints: hint.as_slice(), effects: &effects, ..swap }) {
@@ -233,8 +223,11 @@ impl Inner {
                 // Its fate is unknown: look (P9). Dropping the mark asks for a sync all the same.
                 Err(error) => {
                     claim.0.unclear = true;
+                    // That there is no record says that it was released unless somebody else may have removed it. The mark
+                    // keeps out all who have not the key's place by now.
+                    let mine = new.is_some() || claim.0.place.as_ref().is_some_and(Place::is_current);
                     match engine.read(claim.0.key.encoded()) {
-                        Ok(found) if found == new => break,
+                        Ok(found) if found == new && mine => break,
                         _ => return Err(error.into()),
                     }
                 }
@@ -271,12 +264,12 @@ impl Inner {
             if let Settling::SettledOtherwise { by_hand } =
                 decide::release(record.as_ref(), claim.0.record.token)
             {
-                return Err(Failure::SettledOtherwise { by_hand });
+                return Err(Refused::SettledOtherwise { by_hand }.into());
             }
         }
         let ended = claim.take_place().map_or(Err(Refusal::Lost { by: None }), Place::end);
         ended.map_err(|refusal| match refusal {
-            Refusal::Lost { by } => Failure::Lost { by },
+            Refusal::Lost { by } => Failure::LostPlace { by },
             Refusal::Closed | Refusal::Expired | Refusal::BeingTaken => Failure::Fault(Fault::Closed),
         })?;
         self.count_settled(&Act::Release);
@@ -292,60 +285,6 @@ impl Inner {
             Act::Release => &counts.released,
         };
         count.add(1);
-    }
-
-    pub(super) async fn complete_many(
-        self: &Arc<Self>,
-        caller: Caller,
-        completions: Vec<Completion>,
-    ) -> Vec<Result<(), SettleError>> {
-        let span = self.telemetry.settles_span(completions.len());
-        let told = span.around(self.complete_each(caller, completions)).await;
-        span.count("settled", told.iter().filter(|told| told.is_ok()).count());
-        told
-    }
-
-    async fn complete_each(
-        self: &Arc<Self>,
-        caller: Caller,
-        completions: Vec<Completion>,
-    ) -> Vec<Result<(), SettleError>> {
-        let (mut applied, mut marks, mut elsewhere) =
-            (Vec::with_capacity(completions.len()), Vec::new(), Vec::new());
-        for (mut claim, act) in completions {
-            // `Some(claim)` waits for the sync, `None` is settled.
-            applied.push(match act {
-                Err(cause) => Err(SettleError::retry(claim, cause)),
-                Ok(act) if !Arc::ptr_eq(&claim.0.store, self) => {
-                    elsewhere.push((applied.len(), claim, act));
-                    Ok(None)
-                }
-                Ok(act) => match self.apply(&mut claim, &act) {
-                    Ok(marked) => Ok(marked.map(|marked| {
-                        marks.push(marked);
-                        claim
-                    })),
-                    Err(failure) => Err(claim.failed(failure)),
-                },
-            });
-        }
-        let synced = match marks.is_empty() {
-            true => Ok(()),
-            false => match Marked::all_returned(self, marks) {
-                Ok(ticket) => self.synced(caller, ticket).await,
-                Err(fault) => Err(fault),
-            },
-        };
-        let told = |claim: Option<Claim>| match (claim, &synced) {
-            (Some(claim), Err(fault)) => Err(SettleError::retry(claim, RetryCause::Fault(fault.clone()))),
-            _ => Ok(()),
-        };
-        let mut answers: Vec<_> = applied.into_iter().map(|applied| applied.and_then(told)).collect();
-        // A claim of another store is settled there, by itself.
-        for (index, claim, act) in elsewhere {
-            answers[index] = claim.settle(caller, Ok(act)).await;
-        }
-        answers
     }
 }
 
@@ -373,10 +312,16 @@ fn refused(marked: Option<Marked<'_>>, failure: Failure) -> Failure {
     failure
 }
 
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::ByRecord(refused)
+    }
+}
+
 impl From<MarkRefused> for Failure {
     fn from(refused: MarkRefused) -> Self {
         match refused {
-            MarkRefused::Lost { by } => Self::Lost { by },
+            MarkRefused::Lost { by } => Self::LostPlace { by },
             MarkRefused::BeingTaken => Self::BeingTaken,
             MarkRefused::Closed => Self::Fault(Fault::Closed),
         }

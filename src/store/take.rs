@@ -16,7 +16,6 @@ use crate::protocol::decide::{self, Verdict};
 use crate::protocol::{Holder, Purpose};
 use crate::record::{Durability, Record};
 use crate::sync::{Break, Mutex};
-use crate::token::Token;
 use std::sync::Arc;
 
 /// A record that a claimant with the key's place is about to swap in. Dropping it gives the place up.
@@ -28,8 +27,6 @@ pub(super) struct Write<'a> {
     bytes: Vec<u8>,
     /// The record's entry in the retention index.
     hint: Option<backend::Write>,
-    /// What the place knew before this write, should it not land.
-    never_granted: Option<Token>,
     /// The mark of an interruption, which others tell of as well (rule 5); `None` if this is a grant.
     interrupting: Option<Marked<'a>>,
 }
@@ -58,7 +55,7 @@ impl<'a> Write<'a> {
     pub(super) fn commit<'b>(&'b mut self, key: &'b Key) -> Commit<'b> {
         // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
         if self.interrupting.is_none() {
-            self.place.set_never_granted(Some(self.record.token));
+            self.place.writing(self.record.token);
         }
         let swap = Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes));
         Commit { hints: self.hint.as_slice(), ..swap }
@@ -81,10 +78,10 @@ impl Ready {
         self.stored.is_some()
     }
 
-    /// Tells that the record was swapped back: there is none of this claim any more.
+    /// Tells that the record was swapped back: what was there before is there again.
     pub(super) fn taken_back(&mut self) {
         if let Some(place) = &mut self.place {
-            place.set_never_granted(None);
+            place.not_written();
         }
     }
 }
@@ -116,7 +113,8 @@ impl Inner {
                 self.decide(request, place, ended, seen)
             }
             Admitted::InFlight { busy, look_again } => {
-                // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything.
+                // While poisoned an unsynced key is unknown, and nobody who waits will be granted anything. What was
+                // abandoned before it joined the queue is synced here; what is from then on wakes it.
                 self.is_unsynced(key)?;
                 if waiting.is_some() {
                     self.check_writable()?;
@@ -149,10 +147,9 @@ impl Inner {
             return Ok(Step::Again);
         }
         let record = self.decode(key, seen.as_deref())?;
-        if record.as_ref().map(|record| record.token) != place.never_granted() {
-            place.set_never_granted(None);
-        }
-        let never_granted = place.never_granted();
+        let token = record.as_ref().map(|record| record.token);
+        place.found(token);
+        let never_granted = token.filter(|token| place.never_granted().has(*token));
         let ask = self.ask(request, ended, never_granted);
         let (new, interrupting) = match self.verdict(key, record.as_ref(), &ask)? {
             Verdict::Grant(grant) => {
@@ -188,7 +185,7 @@ impl Inner {
         };
         let hint = index::hint(key, record.as_ref(), Some(&new));
         let bytes = new.encode();
-        let write = Write { place, ended, seen, record: new, bytes, hint, never_granted, interrupting };
+        let write = Write { place, ended, seen, record: new, bytes, hint, interrupting };
         Ok(Step::Write(Box::new(write)))
     }
 
@@ -214,7 +211,7 @@ impl Inner {
         match swap {
             Ok(Swap::Done) => {}
             Ok(Swap::Refused { current }) => {
-                write.place.set_never_granted(write.never_granted);
+                write.place.not_written();
                 if let Some(marked) = write.interrupting {
                     marked.clear();
                 }
@@ -225,7 +222,7 @@ impl Inner {
             Err(error) => {
                 let found = self.engine.get()?.read(request.key.encoded())?;
                 if found.as_ref() != Some(&write.bytes) && !Break::ErrorGrants.is() {
-                    write.place.set_never_granted(write.never_granted);
+                    write.place.not_written();
                     return Err(error.into());
                 }
             }

@@ -9,8 +9,8 @@ use crate::record::Terms;
 use crate::record::{Kept, Omission};
 use crate::store::act::Act;
 use crate::store::caller::Caller;
-use crate::store::settle::completions;
 use crate::store::settle_error::RetryCause;
+use crate::store::settle_many::completions;
 use crate::store::{
     AllClaimed, CheckpointError, Claim, Ending, IntoKey, LiveClaims, Lock, Outcome, Request, Resolution, Run,
     RunError, Scope, SettleError, Store, Worked, Writes,
