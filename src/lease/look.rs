@@ -1,7 +1,8 @@
 //! Looking at a key without changing anything.
 
 use super::table::{Refusal, Stamp, Table};
-use crate::clock::Moment;
+use super::waiters::Queue;
+use crate::clock::{Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
 use crate::token::Token;
@@ -58,4 +59,33 @@ impl Table {
         let unsynced = entry.is_some_and(|entry| !entry.marks().is_empty());
         Ok(Looked { found, unsynced, stamp: Stamp(shard.next_id) })
     }
+
+    /// How many places, marks and waiters there are.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        let now = self.clock.now();
+        let mut sum = Occupancy::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            sum.entries += shard.len();
+            for entry in shard.entries() {
+                sum.waiters += entry.waiters().map_or(0, Queue::len);
+                sum.unsynced += entry.marks().len();
+                let deadline = entry.place.as_ref().and_then(|held| held.holder.deadline);
+                sum.live += usize::from(deadline.is_some_and(|deadline| !expired(now, deadline)));
+                sum.overdue += usize::from(deadline.is_some_and(|deadline| expired(now, deadline)));
+            }
+        }
+        sum
+    }
+}
+
+/// What the table holds, counted from the entries themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Occupancy {
+    pub(crate) entries: usize,
+    pub(crate) live: usize,
+    /// Granted places whose lease is over, and which nobody has taken.
+    pub(crate) overdue: usize,
+    pub(crate) unsynced: usize,
+    pub(crate) waiters: usize,
 }

@@ -350,35 +350,6 @@ impl Table {
         }
         live
     }
-
-    /// How many places, marks and waiters there are.
-    pub(crate) fn occupancy(&self) -> Occupancy {
-        let now = self.clock.now();
-        let mut sum = Occupancy::default();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            sum.entries += shard.len();
-            for entry in shard.entries() {
-                sum.waiters += entry.waiters().map_or(0, Queue::len);
-                sum.unsynced += entry.marks().len();
-                let deadline = entry.place.as_ref().and_then(|held| held.holder.deadline);
-                sum.live += usize::from(deadline.is_some_and(|deadline| !expired(now, deadline)));
-                sum.overdue += usize::from(deadline.is_some_and(|deadline| expired(now, deadline)));
-            }
-        }
-        sum
-    }
-}
-
-/// What the table holds, counted from the entries themselves.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Occupancy {
-    pub(crate) entries: usize,
-    pub(crate) live: usize,
-    /// Granted places whose lease is over, and which nobody has taken.
-    pub(crate) overdue: usize,
-    pub(crate) unsynced: usize,
-    pub(crate) waiters: usize,
 }
 
 pub(super) fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {

@@ -236,7 +236,8 @@ pub const CLAIMS: &[Play] = &[
             let _next = w.grant("k");
             assert!(matches!(slow.release(), Err(SettleError::Lost(_))));
         },
-        &[(GRANTED, 2), ("reclaims lease_over", 1), (OVERRUN, 1), (LATE, 1), ("sync", 2), ("sync_writes", 2)],
+        // The last sync is for the refusal.
+        &[(GRANTED, 2), ("reclaims lease_over", 1), (OVERRUN, 1), (LATE, 1), ("sync", 3), ("sync_writes", 3)],
     ),
     (
         "a damaged record, claimed",

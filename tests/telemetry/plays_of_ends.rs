@@ -99,7 +99,7 @@ pub const ENDS: &[Play] = &[
             assert!(w.store.remove("k").unwrap());
             assert!(matches!(claim.complete("late"), Err(SettleError::Lost(_))));
         },
-        &[(GRANTED, 1), (OVERRUN, 1), (LATE, 1), ("sync", 2), ("sync_writes", 2)],
+        &[(GRANTED, 1), (OVERRUN, 1), (LATE, 1), ("sync", 3), ("sync_writes", 3)],
     ),
     (
         "a forced removal in time, and a late settle",
@@ -109,7 +109,7 @@ pub const ENDS: &[Play] = &[
             assert!(w.store.remove_by_force("k").unwrap());
             assert!(matches!(claim.complete("late"), Err(SettleError::Lost(_))));
         },
-        &[(GRANTED, 1), (LATE, 1), ("sync", 2), ("sync_writes", 2)],
+        &[(GRANTED, 1), (LATE, 1), ("sync", 3), ("sync_writes", 3)],
     ),
     (
         "a removal that fails, after which the claim settles",
