@@ -18,7 +18,7 @@ done
 # Figures want an optimized build; a trial shows none, and is built sooner without.
 profile=release
 [[ -z $trial ]] || profile=dev
-cargo build --locked --manifest-path "$here/Cargo.toml" --profile "$profile"
+cargo build --manifest-path "$here/Cargo.toml" --profile "$profile"
 program=${CARGO_TARGET_DIR:-$here/target}/${profile/dev/debug}/claimdb-peers
 
 folder=$(mktemp -d "${TMPDIR:-/var/tmp}/claimdb-peers-XXXXXX")

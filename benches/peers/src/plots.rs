@@ -22,7 +22,7 @@ pub fn draw(title: &str, lines: &[Line]) -> Result<String> {
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(78)
-            .build_cartesian_2d((0.9..600.0).log_scale(), (least.min(most) * 0.8..most * 1.5).log_scale())?;
+            .build_cartesian_2d((0.9..2000.0).log_scale(), (least.min(most) * 0.8..most * 1.5).log_scale())?;
         chart
             .configure_mesh()
             .x_desc("threads")

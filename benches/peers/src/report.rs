@@ -187,12 +187,16 @@ pub fn pictures(figures: &Value) -> Result<Vec<(String, String)>> {
     let durable = Table::ALL.into_iter().filter(|table| *table != Table::Memory);
     durable
         .map(|table| {
-            let rows = figures[table.name()].as_array().into_iter().flatten();
-            let lines = rows.map(|row| {
-                let at = |threads: &usize| {
-                    (*threads as f64, row[format!("threads_{threads}")].as_f64().unwrap_or(0.0))
-                };
-                (row["name"].as_str().unwrap_or_default().to_owned(), THREADS.iter().map(at).collect())
+            let rows = figures[table.name()].as_array().map_or([].as_slice(), Vec::as_slice);
+            let called = |row: &Value| {
+                let [name, way] = ["name", "way"].map(|field| row[field].as_str().unwrap_or_default());
+                let alone = rows.iter().filter(|other| other["name"] == name).count() == 1;
+                if alone { name.to_owned() } else { format!("{name}: {way}") }
+            };
+            let lines = rows.iter().map(|row| {
+                let rate = |threads: &usize| row[format!("threads_{threads}")].as_f64().unwrap_or(0.0);
+                let points = THREADS.iter().map(|threads| (*threads as f64, rate(threads)));
+                (called(row), points.collect())
             });
             let picture = crate::plots::draw(table.title(), &lines.collect::<Vec<_>>())?;
             Ok((format!("peers-{}.svg", table.name()), picture))
