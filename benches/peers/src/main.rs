@@ -76,7 +76,10 @@ fn run(run: &Path, json: &Path, plan: Plan, skipped: &[&str]) -> Result<()> {
     let skipped: Vec<_> = absent.chain(cannot).collect();
 
     let machine = Machine::look(run, VALUE.len() as u32).map_err(|failure| format!("{failure:?}"))?;
-    let machine = machine.json();
+    let mut machine = machine.json();
+    if let Some(machine) = machine.as_object_mut() {
+        machine.remove("versions"); // it takes this package for the command's
+    }
     let versions = versions(run, &there)?;
     let mut ready = Vec::new();
     check_the_twin(run)?;
