@@ -245,3 +245,49 @@ fn the_counts_of_instructions_are_those_that_the_bench_wrote() {
         assert!(page.contains(&row), "docs/testing.md does not show what was counted: {row}");
     }
 }
+
+#[test]
+fn the_figures_of_the_peers_are_those_that_the_bench_wrote() {
+    let json = fs::read_to_string(root().join("docs/figures/peers.json")).expect("it is there");
+    let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");
+    let page = fs::read_to_string(root().join("docs/peers.md")).expect("it is there");
+    for (table, last, syncs) in [
+        ("full", "syncs_per_operation", 2.0),
+        ("result", "syncs_per_operation", 1.0),
+        ("memory", "nanoseconds", 0.0),
+    ] {
+        let part = page.split(&format!("<!-- peers: {table} -->\n")).nth(1).expect("the page has its marks");
+        let part = part.split("<!-- peers: end -->").next().expect("split gives one part at least");
+        let rows = figures[table].as_array().expect("it is a list");
+        assert_eq!(
+            rows.first().map(|row| &row["name"]),
+            Some(&"claimdb, sled".into()),
+            "first comes the default"
+        );
+        let text = |row: &serde_json::Value, name: &str| row[name].as_str().expect("it is text").to_owned();
+        let mut expected: Vec<String> = rows
+            .iter()
+            .map(|row| {
+                let [name, way] = ["name", "way"].map(|field| text(row, field));
+                let last = if row[last].is_null() { "not counted".to_owned() } else { row[last].to_string() };
+                let [one, some, many] = ["threads_1", "threads_8", "threads_64"].map(|field| &row[field]);
+                format!("| {name} | {way} | {one} | {some} | {many} | {last} |")
+            })
+            .collect();
+        for row in rows.iter().filter(|row| !row["syncs_per_operation"].is_null()) {
+            let seen = row["syncs_per_operation"].as_f64().expect("it is a number");
+            assert!(seen >= syncs, "docs/peers.md shows {row} as one that syncs {syncs} times an operation");
+        }
+        let skipped = figures["skipped"].as_array().expect("it is a list").iter();
+        expected.extend(
+            skipped
+                .filter(|row| row["table"] == table)
+                .map(|row| format!("| {} | skipped: {} | | | | |", text(row, "name"), text(row, "reason"))),
+        );
+        let shown: Vec<&str> = part.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+        assert_eq!(
+            shown, expected,
+            "docs/peers.md does not show what was measured: run benches/peers/run.sh"
+        );
+    }
+}
