@@ -12,6 +12,7 @@ use crate::error::StorageError;
 use crate::sync::{Mutex, Signal, spawn};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,7 +142,9 @@ impl Shared {
             };
             for ((at, _), action) in due {
                 debug_assert!(expired(now, at), "only what is due was taken out");
-                action();
+                // An action may tell a recorder or a subscriber, which are somebody else's code: if one panics, the deadlines of
+                // all others still have their thread.
+                let _ = catch_unwind(AssertUnwindSafe(action));
             }
             self.clock.wait(&self.changed, next);
         }

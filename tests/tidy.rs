@@ -235,14 +235,19 @@ fn the_counts_of_instructions_are_those_that_the_bench_wrote() {
     let json = fs::read_to_string(root().join("docs/figures/instructions.json")).expect("it is there");
     let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");
     let page = fs::read_to_string(root().join("docs/testing.md")).expect("it is there");
+    let log = fs::read_to_string(root().join("docs/performance.md")).expect("it is there");
     let rows = figures["counted"].as_array().expect("it is a list");
     let first = rows.first().and_then(|row| row["path"].as_str());
     assert_eq!(first, Some("claim and complete, Full"), "the first row is the default");
-    for row in rows.iter().filter(|row| row["floor"].is_string()) {
-        let text = |name: &str| row[name].as_str().expect("it is text").to_owned();
+    for row_of in rows.iter().filter(|row| row["floor"].is_string()) {
+        let text = |name: &str| row_of[name].as_str().expect("it is text").to_owned();
         let (path, floor) = (text("path"), text("floor"));
-        let row = format!("| {path} | {} | {floor}: {} |", row["instructions"], row["floor_instructions"]);
+        let row =
+            format!("| {path} | {} | {floor}: {} |", row_of["instructions"], row_of["floor_instructions"]);
         assert!(page.contains(&row), "docs/testing.md does not show what was counted: {row}");
+        let now = format!(" | {} | {floor}: {} |", row_of["instructions"], row_of["floor_instructions"]);
+        let shown = log.lines().any(|line| line.starts_with(&format!("| {path} | ")) && line.ends_with(&now));
+        assert!(shown, "docs/performance.md does not show what was counted of {path}: {now}");
     }
 }
 

@@ -332,14 +332,15 @@ impl<M: Send + 'static> GroupCommit<M> {
             self.observer.synced(marks.into_iter().map(|(_, mark)| mark).collect());
         }
         let poisoned = Poisoned { cause: reason.into() };
-        self.telemetry.is_poisoned(&poisoned);
         let (released, is_slow) = {
             let mut state = self.state.lock();
-            state.poisoned = Some(poisoned);
+            state.poisoned = Some(poisoned.clone());
             let is_slow = state.becomes_slow(took, self.slow_from);
             state.sync_ended(took);
             (std::mem::take(&mut state.waiting), is_slow)
         };
+        // Who is told here may take as long as it likes: the store refuses writes already. Nobody was released yet.
+        self.telemetry.is_poisoned(&poisoned);
         if is_slow {
             self.telemetry.slow_sync(took);
         }

@@ -83,11 +83,13 @@ impl Config {
         if self.tasks.is_full(self.max_tasks) && self.would_run(&name) {
             return Err(overloaded);
         }
-        let mut claim = self.terms.for_key(Ok(name));
+        let mut claim = self.terms.for_key(Ok(name.clone()));
         if let Some(fingerprint) = self.fingerprint.of(&parts, &whole.data) {
             claim = claim.fingerprint(fingerprint);
         }
         let request = Request::from_parts(parts, Body::whole(whole));
+        // Before the claim: if there is no runtime here, it is none that could be left behind.
+        let spawn = self.spawn.here().unwrap_or_else(|| Arc::clone(&self.spawn));
         let told = self.ask(&claim).await;
         let claimed = match told {
             Ok(Told::Granted(claimed)) => *claimed,
@@ -105,12 +107,12 @@ impl Config {
             free(claimed).await;
             return Err(overloaded);
         };
-        let work = Work { config: Arc::clone(&self), claim, grpc };
-        Inline::new(&self.spawn, permit, work.run(service, request, claimed)).await
+        let work = Work { config: Arc::clone(&self), key: name, claim, grpc };
+        Inline::new(spawn, permit, work.run(service, request, claimed)).await
     }
 
     /// Whether a claim of the key would be granted, as far as one can tell without claiming it.
-    fn would_run(&self, key: &Key) -> bool {
+    pub(super) fn would_run(&self, key: &Key) -> bool {
         self.store.inspect(key).is_ok_and(|seen| match seen.state {
             KeyState::Absent => true,
             KeyState::Pending | KeyState::InMemory => seen.remaining.is_none_or(|rest| rest.is_zero()),

@@ -280,7 +280,9 @@ impl Builder {
         // The lease may be the store's.
         let max_hold = self.max_hold.unwrap_or(MAX_HOLD.max(terms.lease));
         self.check_conflicts(&terms, max_hold)?;
-        let config = Config { terms: self.terms, types: self.base, max_hold, ..self.config };
+        // Each layer counts by itself, also where builders were cloned.
+        let (tasks, counters) = (Arc::default(), Arc::default());
+        let config = Config { terms: self.terms, types: self.base, max_hold, tasks, counters, ..self.config };
         Ok(Idempotency::new(config))
     }
 

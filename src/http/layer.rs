@@ -108,9 +108,10 @@ impl Idempotency {
         Self(Arc::new(config))
     }
 
-    /// Ready when no handler of a request with a key runs any more, and what they answered is durable. Await it
-    /// after the server has stopped taking requests, and before the runtime ends. A response future that is kept and not
-    /// polled keeps this waiting; one that is dropped does not.
+    /// Ready when no handler of a request with a key runs any more, and what they answered is as durable as the layer asks
+    /// for. Await it after the server has ended its connections (`with_graceful_shutdown`: to drop `axum::serve` ends none),
+    /// in the runtime that served them, before that ends, and with a bound: a handler that hangs never ends. A response future
+    /// that is kept and not polled keeps this waiting; one that is dropped does not.
     pub fn idle(&self) -> Idle {
         self.0.tasks.idle()
     }

@@ -29,8 +29,10 @@ pub trait Spawn: Send + Sync + 'static {
     /// Runs `task` to its end. One that is dropped before its end ends its claim like a handler that has panicked.
     fn spawn(&self, task: BoxTask);
 
-    /// What starts the task of a request should its client go, if that is not this: asked each time that a handler
-    /// begins, in the task that polls the request. For runtimes that are found by the thread, as tokio's is.
+    /// What starts the task of a request should its client go, if that is not this: asked each time before a key is claimed,
+    /// in the task that polls the request and inside the spans that are entered around it. For runtimes that are found by
+    /// the thread, as tokio's is, and for what is to follow a handler into its task. One that wraps
+    /// another has to hand this on.
     fn here(&self) -> Option<Arc<dyn Spawn>> {
         None
     }
@@ -98,7 +100,16 @@ impl Drop for Permit {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Idle {
     tasks: Arc<Tasks>,
-    raised: Option<Raised>,
+    /// What it waits for, once it does.
+    raised: Option<(Arc<Signal>, Raised)>,
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        if let Some((own, _)) = &self.raised {
+            self.tasks.0.lock().waiting.retain(|signal| !Arc::ptr_eq(signal, own));
+        }
+    }
 }
 
 impl Future for Idle {
@@ -106,7 +117,7 @@ impl Future for Idle {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            if let Some(raised) = &mut self.raised {
+            if let Some((_, raised)) = &mut self.raised {
                 std::task::ready!(Pin::new(raised).poll(context));
                 self.raised = None;
             }
@@ -118,7 +129,8 @@ impl Future for Idle {
                 }
                 running.waiting.push(Arc::clone(&signal));
             }
-            self.raised = Some(signal.raised());
+            let raised = signal.raised();
+            self.raised = Some((signal, raised));
         }
     }
 }
@@ -138,9 +150,8 @@ pub(super) struct Inline<W: Future + Send + 'static> {
 }
 
 impl<W: Future + Send + 'static> Inline<W> {
-    /// To be called in the task that is going to poll it.
-    pub(super) fn new(spawn: &Arc<dyn Spawn>, permit: Permit, work: W) -> Self {
-        let spawn = spawn.here().unwrap_or_else(|| Arc::clone(spawn));
+    /// `spawn` starts its task should it be dropped before its end.
+    pub(super) fn new(spawn: Arc<dyn Spawn>, permit: Permit, work: W) -> Self {
         Self { task: Some(Task { work: Box::pin(work), _permit: permit }), spawn }
     }
 }

@@ -11,6 +11,7 @@ use super::layer::Config;
 use super::problem::{Problem, ProblemCode};
 use super::replay;
 use crate::error::Fault;
+use crate::key::Key;
 use crate::record::Omission;
 use crate::store::{Claim, Request as ClaimRequest, RetryCause, SettleError};
 use crate::sync::Signal;
@@ -25,6 +26,7 @@ use tower_service::Service;
 /// What a handler runs under.
 pub(super) struct Work {
     pub(super) config: Arc<Config>,
+    pub(super) key: Key,
     /// The claim as it was asked for.
     pub(super) claim: ClaimRequest,
     pub(super) grpc: bool,
@@ -188,12 +190,16 @@ impl Work {
     /// What a retry would be told: the result of whoever took the key over, or that there is none.
     async fn of_successor<R: http_body::Body>(&self) -> Result<Response<Body<R>>, Problem> {
         let told = [ProblemCode::ResponseOmitted, ProblemCode::Interrupted];
-        match self.config.ask(&self.claim).await {
-            Ok(Told::Replay(response)) => return Ok(response),
-            // The successor has given the key back, and this one's result was refused.
-            Ok(Told::Granted(claim)) => free(*claim).await,
-            Err(Refusal::Problem(problem)) if told.contains(&problem.code()) => return Err(problem),
-            Err(_) => {}
+        // A successor that has given the key back is no reason to claim it: that would count as an attempt. Nor is one that
+        // runs waited for: the client may be gone.
+        if !self.config.would_run(&self.key) {
+            match self.config.ask(&self.claim.clone().wait(Duration::ZERO)).await {
+                Ok(Told::Replay(response)) => return Ok(response),
+                // It was given back in between.
+                Ok(Told::Granted(claim)) => free(*claim).await,
+                Err(Refusal::Problem(problem)) if told.contains(&problem.code()) => return Err(problem),
+                Err(_) => {}
+            }
         }
         Err(Problem::new(ProblemCode::LeaseLost).retry_after(Duration::from_secs(1)))
     }

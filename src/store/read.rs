@@ -120,9 +120,9 @@ impl Inner {
     ) -> Result<bool, AdminError> {
         const DOING: &str = "removing by force";
         let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let live = self.table.holder(key.encoded()).is_some();
-        let removed = self.change(DOING, &key, Purpose::Force, self.forced_removal());
-        Ok(self.changed(caller, DOING, &key, removed?).await? || live)
+        let mut fenced = false;
+        let removed = self.change_fencing(DOING, &key, Purpose::Force, self.forced_removal(), &mut fenced);
+        Ok(self.changed(caller, DOING, &key, removed?).await? || fenced)
     }
 
     pub(super) async fn sync_all(&self, caller: Caller) -> Result<(), AdminError> {
@@ -157,14 +157,29 @@ impl Inner {
         purpose: Purpose,
         next: impl Fn(Found<'_>) -> Result<Change, Damage>,
     ) -> Result<Option<Marked<'a>>, AdminError> {
+        self.change_fencing(doing, key, purpose, next, &mut false)
+    }
+
+    /// The same, and tells in `fenced` whether it has ended a claim that had the key.
+    fn change_fencing<'a>(
+        self: &'a Arc<Self>,
+        doing: &'static str,
+        key: &Key,
+        purpose: Purpose,
+        next: impl Fn(Found<'_>) -> Result<Change, Damage>,
+        fenced: &mut bool,
+    ) -> Result<Option<Marked<'a>>, AdminError> {
         let fail = || failed(doing, key);
         // Before a place is taken, which ends the claim that had it.
         self.check_process().map_err(fail())?;
         let place = match self.table.admit(key.encoded(), purpose, None, None) {
-            Admitted::Place { place, .. } => place,
+            Admitted::Place { place, ended, .. } => {
+                *fenced |= ended.is_some();
+                place
+            }
             Admitted::InFlight { .. } | Admitted::Mismatched => {
                 if self.sync_abandoned(key).map_err(fail())? {
-                    return self.change(doing, key, purpose, next);
+                    return self.change_fencing(doing, key, purpose, next, fenced);
                 }
                 self.is_unsynced(key).map_err(fail())?;
                 return Err(AdminError::InFlight { doing, key: key.label() });
@@ -173,7 +188,9 @@ impl Inner {
         };
         match self.change_held(key, place, &next).map_err(fail())? {
             // That there is nothing tells of the record too, which a late holder may have just written (rule 2).
-            None if self.is_unsynced(key).map_err(fail())? => self.change(doing, key, purpose, next),
+            None if self.is_unsynced(key).map_err(fail())? => {
+                self.change_fencing(doing, key, purpose, next, fenced)
+            }
             marked => Ok(marked),
         }
     }

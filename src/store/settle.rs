@@ -25,7 +25,7 @@ impl Claim {
     ///
     /// # Errors
     /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *already settled* if
-    /// the key was [resolved](Store::resolve) by hand, whatever with; *retry* with the claim if the result is too
+    /// the key was [resolved](crate::Store::resolve) by hand, whatever with; *retry* with the claim if the result is too
     /// large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage failed.
     pub fn complete<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SettleError> {
         let act = self.0.store.completion(value);

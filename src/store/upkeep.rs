@@ -104,8 +104,10 @@ impl Watched {
     /// When the lease will be over; raises the signal if it is.
     fn deadline(&self) -> Option<Moment> {
         let (_, clock, place) = self.place.as_ref()?;
+        // The time first: read afterwards, it could be past a deadline that was renewed meanwhile.
+        let now = clock.now();
         let deadline = place.deadline()?;
-        if expired(clock.now(), deadline) {
+        if expired(now, deadline) {
             self.loss.raise(LossCause::LeaseOver);
             return None;
         }

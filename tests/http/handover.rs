@@ -293,3 +293,21 @@ fn a_future_that_is_kept_and_not_polled_stands_still_and_loses_its_key_in_time()
     assert_eq!(world.ask(post("other", "")).status(), 200, "P6 never stuck");
     assert_eq!(world.layer.stats().running, 1);
 }
+
+#[test]
+fn layers_of_one_builder_count_by_themselves() {
+    let (store, script, gate) = (store(), Script::default(), Gate::default());
+    let builder = Idempotency::builder(&store, Scope::global(), drop::<BoxTask>).max_tasks(1);
+    let (one, other) = (builder.clone().build().unwrap(), builder.build().unwrap());
+    script.answer(Answer::held(&gate));
+    let mut held = ask(&mut one.layer(Handler::new(&script)), "k");
+    assert!(poll(&mut held).is_pending());
+    assert_eq!((one.stats().running, other.stats().running), (1, 0), "another layer's handlers are counted");
+    assert!(poll(&mut Box::pin(other.idle())).is_ready(), "it waits for another layer's handlers");
+    script.answer(Answer::default());
+    let Poll::Ready(Ok(answered)) = poll(&mut ask(&mut other.layer(Handler::new(&script)), "l")) else {
+        panic!("it was not answered")
+    };
+    assert_eq!(answered.status(), 200, "another layer's handlers use this one's limit up");
+    gate.open();
+}

@@ -119,6 +119,11 @@ fn what_an_earlier_attempt_may_have_done_is_not_forgotten_by_one_that_did_nothin
     slow.open();
     let told = world.ended(&first);
     assert_eq!((told.status(), told.code().as_str()), (409, "lease-lost"));
+    assert_eq!(
+        world.store.inspect(claim_of("k")).unwrap().attempt,
+        2,
+        "rule 15: one that ran nothing counts"
+    );
     again(world, "after a late one");
     // A handler that was told of it, and knows that nothing was done, says so.
     let mut world = killed(|layer| layer);

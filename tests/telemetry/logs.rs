@@ -5,8 +5,10 @@ use crate::faults::Syncs;
 use crate::world::{DAY, LEASE, SEC, World};
 use claimdb::backend::Sled;
 use claimdb::{Durability, OnInterrupt, Request, SettleError, Store, SyncBy};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+use tracing_subscriber::prelude::*;
 
 /// The events of a store that say this; what spans tell of themselves is none.
 fn events(name: &str, says: &str) -> Vec<String> {
@@ -144,4 +146,38 @@ fn what_is_no_news_is_logged_below_info_and_has_its_state_and_attempt() {
         let closed = |line: &String| line.contains(ended) && line.ends_with(": close");
         assert!(lines_of("log-quiet").iter().any(closed), "{ended}: {:#?}", lines_of("log-quiet"));
     }
+}
+
+/// Claims something else, on another thread, whenever it is told of an error.
+struct Asks {
+    store: Store,
+    refused: Arc<Mutex<Vec<bool>>>,
+}
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Asks {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        if *event.metadata().level() == tracing::Level::ERROR {
+            let store = self.store.clone();
+            let request = Request::new("other").durability(Durability::Relaxed);
+            let claimed = thread::spawn(move || store.claim(request).is_err());
+            self.refused.lock().unwrap().push(claimed.join().unwrap());
+        }
+    }
+}
+
+#[test]
+fn whoever_is_told_of_a_failed_sync_keeps_no_writes_from_being_refused() {
+    let world = World::new();
+    let refused = Arc::<Mutex<Vec<bool>>>::default();
+    let asks = Asks { store: world.store.clone(), refused: Arc::clone(&refused) };
+    world.drive.syncs(Syncs::Fail);
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(asks), || {
+        assert!(world.store.claim("k").is_err());
+    });
+    let refused = refused.lock().unwrap();
+    assert!(!refused.is_empty(), "nothing was told");
+    assert!(
+        refused.iter().all(|refused| *refused),
+        "P9: after a failed sync the store grants claims: {refused:?}"
+    );
 }
