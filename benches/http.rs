@@ -1,5 +1,5 @@
-//! What the layer costs a request with a new key: behind it against the bare handler, in turn; in memory through tower,
-//! and over the loopback interface. Beside them what the store alone takes to claim and to complete.
+//! What the layer costs a request with a new key: behind it against the bare handler, and against a handler that claims
+//! and completes by itself, in turn; in memory through tower, and over the loopback interface.
 //!
 //! `cargo bench --features axum --bench http` prints medians and writes them to `target/http.json`. The stores are on the
 //! file system of the temporary folder, so set `TMPDIR` to measure another.
@@ -9,7 +9,7 @@
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::routing::post;
 use claimdb::http::{Idempotency, Scope};
 use claimdb::{Durability, Outcome, Store};
@@ -109,71 +109,77 @@ async fn over_loopback(sender: &mut SendRequest<Full<Bytes>>, span: Duration) ->
     times.median()
 }
 
-async fn store_alone(store: &Store, durability: Durability, span: Duration) -> f64 {
-    let mut times = Times::for_span(span);
-    while let Some(begun) = times.next() {
-        let asked = claimdb::Request::new(key()).durability(durability);
+/// What one would write without the layer: the floor, as it stores what the layer has to store.
+fn claims_itself(store: &Store, durability: Durability) -> Router {
+    let store = store.clone();
+    let handler = async move |headers: HeaderMap, body: Bytes| {
+        let key = headers["idempotency-key"].to_str().unwrap();
+        let asked = claimdb::Request::new(key).durability(durability);
         let Outcome::Granted(claim) = store.claim_async(asked).await.unwrap() else { panic!("keys repeat") };
-        claim.complete_bytes_async(BODY).await.unwrap();
-        times.add(begun);
-    }
-    times.median()
+        claim.complete_bytes_async(body.as_ref()).await.unwrap();
+        (StatusCode::CREATED, body)
+    };
+    Router::new().route("/orders", post(handler))
 }
 
-/// What was measured of one durability, a value a round.
+/// What was measured of one durability and way, a value a round.
 #[derive(Default)]
 struct Measured {
     bare: Vec<f64>,
+    claims_itself: Vec<f64>,
     layer: Vec<f64>,
-    overhead: Vec<f64>,
 }
 
 impl Measured {
-    fn add(&mut self, bare: f64, layer: f64) {
-        self.bare.push(bare);
-        self.layer.push(layer);
-        self.overhead.push(layer - bare);
-    }
-
     fn row(self, durability: Durability, way: &str, json: &mut String) {
-        let [bare, layer, overhead] = [self.bare, self.layer, self.overhead].map(middle);
-        println!("{durability:<10?} {way:<12} {bare:>10.1} {layer:>10.1} {overhead:>10.1}");
+        let more = |floor: &[f64]| {
+            middle(self.layer.iter().zip(floor).map(|(layer, floor)| layer - floor).collect())
+        };
+        let (overhead, own) = (more(&self.bare), more(&self.claims_itself));
+        let [bare, claims_itself, layer] = [self.bare, self.claims_itself, self.layer].map(middle);
+        println!(
+            "{durability:<10?} {way:<12} {bare:>10.1} {claims_itself:>14.1} {layer:>10.1} {overhead:>12.1} {own:>14.1}"
+        );
         write!(
             json,
-            "\n  {{\"durability\": \"{durability:?}\", \"way\": \"{way}\", \"bare\": {bare:.1}, \"layer\": {layer:.1}, \
-             \"overhead\": {overhead:.1}}},"
+            "\n  {{\"durability\": \"{durability:?}\", \"way\": \"{way}\", \"bare\": {bare:.1}, \
+             \"claims_itself\": {claims_itself:.1}, \"layer\": {layer:.1}, \"over_bare\": {overhead:.1}, \
+             \"over_claims_itself\": {own:.1}}},"
         )
         .unwrap();
     }
 }
 
-async fn measure(rounds: usize, span: Duration) -> (String, String) {
-    let (mut rows, mut alone) = (String::new(), String::new());
+async fn measure(rounds: usize, span: Duration) -> String {
+    let mut rows = String::new();
     let bare = Router::new().route("/orders", post(handler));
-    println!("{:<10} {:<12} {:>10} {:>10} {:>10}", "", "", "bare", "layer", "overhead");
+    println!(
+        "{:<10} {:<12} {:>10} {:>14} {:>10} {:>12} {:>14}",
+        "", "", "bare", "claims itself", "layer", "over bare", "over the 2nd"
+    );
     for durability in DURABILITIES {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let layer = Idempotency::tokio(&store, Scope::global()).durability(durability).build().unwrap();
-        let layered = bare.clone().layer(layer.clone());
-        let (mut to_bare, mut to_layered) = (connected(bare.clone()).await, connected(layered.clone()).await);
-        let (mut memory, mut loopback, mut own) = (Measured::default(), Measured::default(), Vec::new());
+        let (claiming, layered) = (claims_itself(&store, durability), bare.clone().layer(layer.clone()));
+        let mut to_bare = connected(bare.clone()).await;
+        let (mut to_claiming, mut to_layered) =
+            (connected(claiming.clone()).await, connected(layered.clone()).await);
+        let (mut memory, mut loopback) = (Measured::default(), Measured::default());
         for _ in 0..rounds {
-            let plain = in_memory(bare.clone(), span).await;
-            memory.add(plain, in_memory(layered.clone(), span).await);
-            let plain = over_loopback(&mut to_bare, span).await;
-            loopback.add(plain, over_loopback(&mut to_layered, span).await);
-            own.push(store_alone(&store, durability, span).await);
+            memory.bare.push(in_memory(bare.clone(), span).await);
+            memory.claims_itself.push(in_memory(claiming.clone(), span).await);
+            memory.layer.push(in_memory(layered.clone(), span).await);
+            loopback.bare.push(over_loopback(&mut to_bare, span).await);
+            loopback.claims_itself.push(over_loopback(&mut to_claiming, span).await);
+            loopback.layer.push(over_loopback(&mut to_layered, span).await);
         }
         memory.row(durability, "in memory", &mut rows);
         loopback.row(durability, "loopback", &mut rows);
-        let own = middle(own);
-        println!("{durability:<10?} claim and complete alone {own:>20.1}");
-        write!(alone, "\n  {{\"durability\": \"{durability:?}\", \"store_alone\": {own:.1}}},").unwrap();
         layer.idle().await;
         store.close().unwrap();
     }
-    (rows, alone)
+    rows
 }
 
 fn main() {
@@ -182,18 +188,17 @@ fn main() {
     println!("microseconds of a request at the median, median of {rounds} rounds of {span:?}:");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     // In a task, as a server's connections are.
-    let (rows, alone) = runtime.block_on(async { tokio::spawn(measure(rounds, span)).await.unwrap() });
+    let rows = runtime.block_on(async { tokio::spawn(measure(rounds, span)).await.unwrap() });
     if trial {
         return;
     }
     let text = format!(
         "{{\"command\": \"cargo bench --features axum --bench http\", \"body_bytes\": {}, \"rounds\": {rounds}, \
-         \"round_seconds\": {}, \"cores\": {}, \"microseconds_at_the_median\": [{}\n], \"claim_and_complete\": [{}\n]}}\n",
+         \"round_seconds\": {}, \"cores\": {}, \"microseconds_at_the_median\": [{}\n]}}\n",
         BODY.len(),
         span.as_secs(),
         std::thread::available_parallelism().map_or(0, usize::from),
-        rows.trim_end_matches(','),
-        alone.trim_end_matches(',')
+        rows.trim_end_matches(',')
     );
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/target");
     std::fs::create_dir_all(folder).unwrap();

@@ -14,7 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Memory whose reads and commits hang while it is told so.
+/// The thread whose reads hang, so that those of the store's own threads are not taken for the backup's.
+const BACKUP: &str = "backup";
+
+/// Memory whose reads, those of a backup, and commits hang while it is told so.
 #[derive(Debug, Clone, Default)]
 struct Slow {
     mem: Mem,
@@ -22,7 +25,7 @@ struct Slow {
     hanging: Arc<AtomicUsize>,
     commits_hang: Arc<AtomicBool>,
     committing: Arc<AtomicUsize>,
-    /// How often something was read while a commit hung.
+    /// How often the backup read something while a commit hung.
     read_beside: Arc<AtomicUsize>,
     full: Arc<AtomicBool>,
 }
@@ -38,11 +41,13 @@ impl Backend for Slow {
 
 impl Engine for SlowEngine {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        self.1.hanging.fetch_add(1, Ordering::SeqCst);
-        until("reads go on", || !self.1.hangs.load(Ordering::SeqCst));
-        self.1.hanging.fetch_sub(1, Ordering::SeqCst);
-        if self.1.committing.load(Ordering::SeqCst) > 0 {
-            self.1.read_beside.fetch_add(1, Ordering::SeqCst);
+        if thread::current().name() == Some(BACKUP) {
+            self.1.hanging.fetch_add(1, Ordering::SeqCst);
+            until("reads go on", || !self.1.hangs.load(Ordering::SeqCst));
+            self.1.hanging.fetch_sub(1, Ordering::SeqCst);
+            if self.1.committing.load(Ordering::SeqCst) > 0 {
+                self.1.read_beside.fetch_add(1, Ordering::SeqCst);
+            }
         }
         self.0.read(key)
     }
@@ -144,7 +149,7 @@ fn at_its_moment_no_commit_is_under_way() {
     let waiting = clock.waiting();
     let backing_up = {
         let (store, target) = (store.clone(), target.clone());
-        thread::spawn(move || store.backup_to(&target))
+        thread::Builder::new().name(BACKUP.into()).spawn(move || store.backup_to(&target)).unwrap()
     };
     until("the backup waits for the commit, or does not", || {
         clock.waiting() > waiting && source.committing.load(Ordering::SeqCst) > 0 || backing_up.is_finished()
@@ -182,7 +187,7 @@ fn a_writer_waits_a_second_at_most_and_the_backup_is_made_again_of_what_it_wrote
     }
     let backing_up = {
         let (store, target) = (store.clone(), target.clone());
-        thread::spawn(move || store.backup_to(&target))
+        thread::Builder::new().name(BACKUP.into()).spawn(move || store.backup_to(&target)).unwrap()
     };
     until("the backup reads at its moment", || source.hanging.load(Ordering::SeqCst) > 0);
     let before = clock.waiting();
