@@ -1,0 +1,32 @@
+//! A lone thread that waits for the disk, against a file to which the same bytes are appended and synced.
+
+use crate::rows::{Rows, rate};
+use crate::{Keys, VALUE};
+use claimdb::backend::Sled;
+use claimdb::{Durability, Outcome, Request, Store};
+use std::fs::File;
+use std::io::Write as _;
+
+pub fn measure(rows: &mut Rows) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::builder(Sled::new(folder.path().join("store"))).open().unwrap();
+    let mut file = File::create_new(folder.path().join("file")).unwrap();
+    let mut keys = Keys::new(1);
+    for durability in [Durability::Full, Durability::Result] {
+        let (mut ours, mut floor) = (Vec::new(), Vec::new());
+        for _ in 0..rows.rounds {
+            ours.push(rate(rows.span(), || {
+                let request = Request::new(keys.fresh()).durability(durability);
+                let Outcome::Granted(claim) = store.claim(request).unwrap() else { panic!("keys repeat") };
+                claim.complete_bytes(VALUE).unwrap();
+            }));
+            floor.push(rate(rows.span(), || {
+                file.write_all(keys.fresh().as_bytes()).unwrap();
+                file.write_all(&VALUE).unwrap();
+                file.sync_data().unwrap();
+            }));
+        }
+        let what = format!("one thread, {durability:?}, beside append and fdatasync");
+        rows.add(&what, "operations/s", &ours, &floor);
+    }
+}
