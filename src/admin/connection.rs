@@ -120,7 +120,7 @@ impl Connection {
                 Err(_) => return Turn::Ended,
             }
         }
-        self.answer(server);
+        self.answer(server, store);
         match self.write(now) {
             Ok(()) if self.out.is_empty() && matches!(self.phase, Phase::Said) => Turn::Ended,
             Ok(()) => Turn::GoesOn,
@@ -159,7 +159,7 @@ impl Connection {
     }
 
     /// Makes steps of the answer, until enough is held.
-    fn answer(&mut self, server: &Server) {
+    fn answer(&mut self, server: &Server, store: &WeakStore) {
         for _ in 0..STEPS {
             let Phase::Answering { command, answers } = &mut self.phase else { return };
             if self.out.len() >= HELD {
@@ -168,10 +168,14 @@ impl Connection {
             match answers.next() {
                 Some(None) => {}
                 Some(Some(answer)) => {
-                    if let Some(record) =
-                        server.recorder.as_ref().filter(|_| command.changes() && answer.is_last())
-                    {
-                        record(&Audit { peer: self.peer, command, answer: &answer });
+                    if command.changes() && answer.is_last() {
+                        let change = Audit { peer: self.peer, command, answer: &answer };
+                        if let Some(store) = store.get() {
+                            store.changed_over_socket(&change);
+                        }
+                        if let Some(record) = &server.recorder {
+                            record(&change);
+                        }
                     }
                     if answer.is_last() {
                         self.say(&answer);

@@ -50,13 +50,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// The default settings: changes are recorded nowhere, and backups are made with the default engine.
+    /// The default settings: changes are told to the feature `tracing` alone, and backups are made with the default engine.
     #[must_use]
     pub fn new() -> Self {
         Self { recorder: None, backups: default_backups() }
     }
 
-    /// Shows `record` each change that was asked for, once it is done or refused, on the socket's thread: it must not wait.
+    /// Shows `record`, beside the feature `tracing`, each change that was asked for, once it is done or refused, on the socket's thread: it must not wait.
     /// Its `Display` is a line for a log, which shows no keys. If it panics, the change stands all the same.
     #[must_use]
     pub fn audit(mut self, record: impl Fn(&Audit<'_>) + Send + Sync + 'static) -> Self {

@@ -38,6 +38,11 @@ impl Store {
         WeakStore(Arc::downgrade(&self.0))
     }
 
+    /// Logs what was asked for over an admin socket, by whom, and what became of it.
+    pub(crate) fn changed_over_socket(&self, change: &dyn std::fmt::Display) {
+        self.0.telemetry.changed_over_socket(change);
+    }
+
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.0.clock)
     }

@@ -287,6 +287,13 @@ impl Telemetry {
         self.size.get()
     }
 
+    /// Somebody changed something over an admin socket, or was refused to. `change` says who and what, and shows no key.
+    #[cfg(feature = "admin")]
+    pub(crate) fn changed_over_socket(&self, change: &dyn fmt::Display) {
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: TARGET, store = &*self.store, "{change}");
+    }
+
     /// The store is open, and hands out tokens from `first` on.
     pub(crate) fn opened(&self, first: Token) {
         #[cfg(feature = "tracing")]

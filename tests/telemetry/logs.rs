@@ -3,8 +3,11 @@
 use crate::captured::{capture, lines_of};
 use crate::faults::Syncs;
 use crate::world::{DAY, LEASE, SEC, World};
-use claimdb::backend::Sled;
+use claimdb::admin::{Client, Command, KeyName};
+use claimdb::backend::{Mem, Sled};
 use claimdb::{Durability, OnInterrupt, Request, SettleError, Store, SyncBy};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -110,6 +113,26 @@ fn a_failed_sync_a_slow_one_a_damaged_record_and_a_failed_sweep_are_logged() {
     is_logged_once("log-syncs", "ERROR", "a sync failed earlier", &["on purpose", "open it again"]);
     assert!(world.store.close().is_err());
     is_logged_once("log-syncs", "WARN", "closed, and not cleanly", &[]);
+}
+
+#[test]
+fn a_change_over_the_admin_socket_is_logged_with_who_asked_and_a_look_is_not() {
+    capture();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+    let path = folder.path().join("admin.sock");
+    let store = Store::builder(Mem::new()).name("log-admin").open().unwrap();
+    let serving = store.serve_admin(&path).unwrap();
+    let ask = |command: &Command| Client::connect(&path).unwrap().ask(command).unwrap().last().unwrap();
+    let key = || KeyName::new(b"", b"stuck");
+    drop(store.claim("stuck").unwrap());
+    ask(&Command::Inspect { key: key(), show_keys: true }).unwrap();
+    assert_eq!(events("log-admin", "admin: "), [""; 0]);
+    ask(&Command::Release { key: key(), token: None, force: false }).unwrap();
+    let (user, process) = (rustix::process::geteuid().as_raw(), std::process::id());
+    let who = format!("admin: uid {user}, process {process}: release key#");
+    is_logged_once("log-admin", "WARN", &who, &["(was pending, token ", "): released"]);
+    drop(serving);
 }
 
 #[test]
