@@ -42,6 +42,8 @@ pub mod protocol;
 
 mod clock;
 mod commit;
+#[cfg(doctest)]
+mod documents;
 mod error;
 mod fingerprint;
 mod key;

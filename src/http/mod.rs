@@ -43,8 +43,3 @@ pub use layer::{Idempotency, Protect, ResponseFuture, Stats};
 pub use problem::ProblemCode;
 pub use scope::Scope;
 pub use tasks::{BoxTask, Idle, Spawn};
-
-/// The code in the document compiles.
-#[cfg(all(doctest, feature = "axum"))]
-#[doc = include_str!("../../docs/http.md")]
-struct Document;
