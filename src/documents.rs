@@ -9,6 +9,15 @@ mod readme {}
 #[doc = include_str!("../docs/backends.md")]
 mod backends {}
 
+#[doc = include_str!("../docs/guides/from-map.md")]
+mod from_map {}
+
+#[doc = include_str!("../docs/guides/from-redis.md")]
+mod from_redis {}
+
+#[doc = include_str!("../docs/guides/from-unique-index.md")]
+mod from_unique_index {}
+
 #[cfg(all(feature = "axum", feature = "sled"))]
 #[doc = include_str!("../docs/http.md")]
 mod http {}
