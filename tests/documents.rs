@@ -248,3 +248,97 @@ fn the_check_refuses_blocks_that_nothing_checks_or_that_are_wrong() {
         assert_eq!(refused("sh", "tail -F x | claimdb list --stores x"), "claimdb list has no --stores");
     }
 }
+
+/// The anchors that the headings of a page make, as GitHub makes them.
+fn anchors(page: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut anchors = Vec::new();
+    for line in page.lines() {
+        inside ^= line.starts_with("```");
+        let Some(heading) = line.strip_prefix('#').filter(|_| !inside) else { continue };
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        anchors.push(kept.map(|c| if c == ' ' { '-' } else { c }).collect());
+    }
+    anchors
+}
+
+#[test]
+fn each_link_leads_somewhere() {
+    let link = Regex::new(r"\]\(([^)\s]+)\)").expect("it is a pattern");
+    let mut seen = 0;
+    for page in pages() {
+        let text = read(&page);
+        let folder = root().join(&page).parent().expect("a page lies in a folder").to_owned();
+        for target in link.captures_iter(&text).map(|found| found[1].to_owned()) {
+            if target.starts_with("https://") {
+                continue;
+            }
+            seen += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let path = if file.is_empty() { root().join(&page) } else { folder.join(file) };
+            assert!(path.exists(), "{page} links to {target}, and there is no {}", path.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&path).expect("a page is text");
+                assert!(
+                    anchors(&text).contains(&anchor.to_owned()),
+                    "{page} links to {target}, which has no such part"
+                );
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} links were looked at: the check looks at the wrong thing");
+}
+
+#[test]
+fn the_readme_shows_what_the_peers_bench_wrote() {
+    let figures: serde_json::Value =
+        serde_json::from_str(&read("docs/figures/peers.json")).expect("the bench writes JSON");
+    let rows = figures["full"].as_array().expect("it is a list");
+    let of = |row: &serde_json::Value, threads: &str| row[threads].as_u64().expect("it is a number");
+    let shown = |row: &serde_json::Value| {
+        let [one, some, many] = ["threads_1", "threads_8", "threads_64"].map(|threads| of(row, threads));
+        format!("| {} | {one} | {some} | {many} |", row["name"].as_str().expect("it is text"))
+    };
+    let readme = read("README.md");
+    let part = readme.split("<!-- peers: short -->").nth(1).expect("README.md has its mark");
+    let part = part.split("<!-- peers: end -->").next().expect("split gives one part at least");
+    let lines: Vec<&str> = part.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    assert_eq!(
+        lines,
+        rows.iter().map(shown).collect::<Vec<_>>(),
+        "README.md does not show what was measured"
+    );
+    // What it says of them in words.
+    let (ours, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| shown(row).starts_with("| claimdb"));
+    for threads in ["threads_1", "threads_64"] {
+        let faster = others.iter().filter(|row| of(row, threads) > of(ours[0], threads)).count();
+        assert!(
+            2 * faster > others.len(),
+            "README.md says that most are faster, and {faster} are with {threads}"
+        );
+        assert!(of(ours[1], threads) < of(ours[0], threads), "README.md says that it is slower over redb");
+    }
+}
+
+#[test]
+fn the_readme_counts_the_dependencies() {
+    let tree = |more: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .current_dir(root())
+            .args(["tree", "--edges", "normal", "--prefix", "none", "--offline"])
+            .args(more);
+        let told = cargo.output().expect("cargo can be run");
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let told = String::from_utf8(told.stdout).expect("it is text");
+        let mut crates: Vec<_> = told.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect();
+        crates.sort();
+        crates.dedup();
+        crates.len() - 1 // without claimdb
+    };
+    let (direct, all) = (tree(&["--depth", "1"]), tree(&[]));
+    let says = format!("{direct} direct ones, {all} crates in all");
+    assert!(read("README.md").contains(&says), "README.md does not say what cargo tree does: {says}");
+    assert!(direct <= 12 && all <= 60, "that is more than the 12 and 60 that are wanted: {says}");
+}
