@@ -133,6 +133,7 @@
 //! is for one process on one machine.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 #[cfg(all(loom, shuttle))]
 compile_error!("cfg(loom) and cfg(shuttle) exclude each other: run `cargo loom` or `cargo shuttle`");
