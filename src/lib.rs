@@ -42,7 +42,7 @@
 //! | [`fail`](Claim::fail) | settled: everyone is given the reason, and nothing runs again |
 //! | [`omit`](Claim::omit) | settled, without a result |
 //! | [`release`](Claim::release) | free, as if it had not been claimed |
-//! | dropped, also by a panic | free: the next claimant is granted it, as the next attempt |
+//! | dropped, also by a panic | free: the next claimant is granted it as the next attempt, or as the first if the claim was kept in memory alone; or interrupted, if that was asked for |
 //!
 //! When a settle returns `Ok` it is durable, as far as the claim's [`Durability`] asks for that.
 //!
