@@ -175,6 +175,16 @@ impl Clock for SystemClock {
 ///
 /// Clones share one time. Every wait of a store goes by its clock, so one that waits for a place that is open
 /// ([`Builder::lock_wait`](crate::Builder::lock_wait)) or a sync that hangs waits until somebody moves the time.
+///
+/// ```
+/// use claimdb::{Clock, ManualClock};
+/// use std::time::Duration;
+/// let clock = ManualClock::new();
+/// let (then, wall) = (clock.now(), clock.wall());
+/// clock.clone().advance(Duration::from_secs(30));
+/// assert_eq!(clock.now().since(then), Duration::from_secs(30));
+/// assert_eq!(clock.wall(), wall.after(Duration::from_secs(30)));
+/// ```
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<Mutex<Manual>>);
 

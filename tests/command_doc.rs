@@ -1,4 +1,4 @@
-//! The examples of docs/command-line.md and docs/operations.md, run as they stand there: each shows what comes out.
+//! The examples that documents show of the command line, run as they stand there: each shows what comes out.
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
@@ -103,4 +103,10 @@ fn what_the_command_line_document_shows_is_what_comes_out() {
 #[test]
 fn what_the_operations_document_shows_is_what_comes_out() {
     assert!(play("docs/operations.md") >= 4, "the examples are not found");
+}
+
+#[cfg(feature = "explore")]
+#[test]
+fn what_the_guide_shows_of_the_protocols_is_what_comes_out() {
+    assert!(play("docs/guides/check-then-act.md") >= 3, "the examples are not found");
 }

@@ -12,6 +12,20 @@ use std::sync::Arc;
 ///
 /// [`crash`](Mem::crash) plays a power cut: what no finished sync covers is gone, the opening has ended, and the
 /// calls of those who still hold it fail.
+///
+/// ```
+/// use claimdb::{Durability, Request, Store, backend::Mem};
+/// let mem = Mem::with_power_cuts();
+/// let store = Store::builder(mem.clone()).open()?;
+/// store.claim("order-42")?.granted().expect("it is free").complete("receipt 7")?;
+/// let relaxed = Request::new("order-43").durability(Durability::Relaxed);
+/// store.claim(relaxed)?.granted().expect("it is free").complete("receipt 8")?;
+/// mem.crash();
+/// let store = Store::builder(mem).open()?;
+/// assert!(store.get("order-42")?.is_some()); // it was told as durable
+/// assert!(store.get("order-43")?.is_none()); // and this was not
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Mem(Arc<Mutex<Memory>>);
 

@@ -6,6 +6,26 @@
 //! The layer goes inside authentication, so that the [`Scope`] can tell who asks, and directly outside the handler:
 //! what lies between the two runs once for each key, and what lies outside runs for each request.
 //!
+//! With the feature `axum`:
+//!
+#![cfg_attr(feature = "axum", doc = "```")]
+#![cfg_attr(not(feature = "axum"), doc = "```text")]
+//! use axum::{Router, routing::post};
+//! use claimdb::http::{ClaimHandle, Idempotency, Scope};
+//! use claimdb::{Store, backend::Mem};
+//!
+//! async fn charge(claim: ClaimHandle) -> String {
+//!     format!("charged under {}", claim.token()) // which the bank may compare
+//! }
+//!
+//! let store = Store::builder(Mem::new()).open()?;
+//! // Whom a key belongs to: here whoever the header names, which authentication would have to say.
+//! let scope = Scope::by(|parts| parts.headers.get("authorization").map(|who| who.as_bytes().to_vec()));
+//! let idempotency = Idempotency::tokio(&store, scope).required().build()?;
+//! let app: Router = Router::new().route("/charges", post(charge)).route_layer(idempotency);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A request's way: `key` says what it is called, `fingerprint` what it asks for, the store's claim who runs it
 //! (`answer`); `work` runs the handler and settles the claim, where `tasks` says; `replay` is what is stored; `problem` is how a
 //! request is refused.
@@ -43,8 +63,3 @@ pub use layer::{Idempotency, Protect, ResponseFuture, Stats};
 pub use problem::ProblemCode;
 pub use scope::Scope;
 pub use tasks::{BoxTask, Idle, Spawn};
-
-/// The code in the document compiles.
-#[cfg(all(doctest, feature = "axum"))]
-#[doc = include_str!("../../docs/http.md")]
-struct Document;

@@ -18,6 +18,18 @@ impl Store {
     /// nobody who lives. `token` names the case that was looked at: if the key has moved on since, nothing is changed. When
     /// this returns, it is durable. Tells whether the case was there.
     ///
+    /// ```
+    /// use claimdb::{OnInterrupt, Outcome, Request, Resolution, Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let request = Request::new("order-42").on_interrupt(OnInterrupt::Quarantine);
+    /// drop(store.claim(&request)?); // its holder has ended
+    /// let Outcome::Interrupted(case) = store.claim(&request)? else { unreachable!("nobody may run it unseen") };
+    /// // Somebody has looked: the work had been done.
+    /// assert!(store.resolve("order-42", case.token(), Resolution::completed("receipt 7")?)?);
+    /// assert!(store.claim(&request)?.settled().is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`remove`](Self::remove): a live claim is in the way, unless [`end_lease`](Self::end_lease) ends it before.
     pub fn resolve(

@@ -152,6 +152,17 @@ impl Claim {
     /// removed or resolved, the holder settles or drops the claim, the store is closed. [`LossCause`] tells which.
     ///
     /// Asking is cheap, as often as it is done, and leaves nothing behind; so is cloning. Tasks can await it.
+    ///
+    /// ```
+    /// use claimdb::{LossCause, Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let claim = store.claim("order-42")?.granted().expect("it is free");
+    /// let lost = claim.lost();
+    /// assert!(!lost.is_raised());
+    /// store.remove_by_force("order-42")?; // a person has taken it away
+    /// assert_eq!(lost.cause(), Some(LossCause::Removed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn lost(&self) -> LossSignal {
         LossSignal::of(&self.0.store, self.0.place.as_ref())
     }

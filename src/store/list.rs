@@ -26,6 +26,17 @@ impl Store {
     /// time during the walk. Keys that are forgotten are passed over, and those that are being written until that is
     /// durable. Reads a page of [`Listing::PAGE`] records at a time and stops no claims.
     ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// for order in ["order-1", "order-2", "refund-1"] {
+    ///     store.claim(order)?.granted().expect("it is free").complete("done")?;
+    /// }
+    /// let orders: Vec<_> = store.scan("", "order-")?.collect::<Result<_, _>>()?;
+    /// assert_eq!(orders.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`AdminError`] if scope or prefix are too long; those of the iterator are told at [`Listing`].
     pub fn scan(

@@ -13,7 +13,24 @@ pub const MAX_RETENTION: Duration = Duration::from_secs(36_525 * 86_400);
 /// The longest wait, one day.
 pub const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
-/// A claim to be made: the key, and what differs from the store's defaults.
+/// A claim to be made: the key, and what differs from the store's defaults. Nothing is checked before the claim, which
+/// refuses what is out of bounds with [`ClaimError::InvalidRequest`].
+///
+/// Text and bytes are requests too, so `store.claim("order-42")` asks for that key on the store's terms.
+///
+/// ```
+/// use claimdb::{Fingerprint, OnInterrupt, Request, Store, backend::Mem};
+/// use std::time::Duration;
+/// let store = Store::builder(Mem::new()).open()?;
+/// let request = Request::new("order-42")
+///     .fingerprint(Fingerprint::of_bytes("1999 cents"))
+///     .wait(Duration::from_secs(2))
+///     .lease(Duration::from_secs(60))
+///     .retention(Duration::from_secs(7 * 86_400))
+///     .on_interrupt(OnInterrupt::Quarantine);
+/// assert!(store.claim(request)?.granted().is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Request {
     key: Result<Key, KeyError>,

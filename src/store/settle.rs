@@ -23,6 +23,19 @@ impl Claim {
     /// Settles the key as completed with `value`, encoded with bincode. When this returns, the result is as
     /// durable as the claim asked for, and everyone who asks gets it until the retention ends.
     ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let claim = store.claim("order-42")?.granted().expect("it is free");
+    /// if let Err(error) = claim.complete("receipt 7") {
+    ///     match error.into_claim() {
+    ///         Some(claim) => claim.complete("receipt 7")?, // once more, under the same token
+    ///         None => return Err("another was granted the key, and its result counts".into()),
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *already settled* if
     /// the key was [resolved](crate::Store::resolve) by hand, whatever with; *retry* with the claim if the result is too

@@ -14,6 +14,17 @@ impl Store {
     /// Completes many claims, of this store, under one sync: what each would do alone, in one wait. Gives one
     /// answer for each, in order.
     ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let told = store.claim_many(["line 1", "line 2", "line 1"]);
+    /// let granted: Vec<_> = told.into_iter().flatten().filter_map(|outcome| outcome.granted()).collect();
+    /// assert_eq!(granted.len(), 2); // the third is in flight: the first has its key
+    /// let settled = store.complete_many(granted.into_iter().map(|claim| (claim, "seen")));
+    /// assert!(settled.iter().all(|told| told.is_ok()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// All values are encoded before the first claim is settled. If one panics while it is, nothing was settled, and all
     /// the claims are dropped.
     ///

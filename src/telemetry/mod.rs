@@ -10,11 +10,6 @@
 //! Recorders and subscribers are somebody else's code, so nothing here is called under a lock.
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
-/// The code in the document compiles.
-#[cfg(all(doctest, feature = "metrics", feature = "sled"))]
-#[doc = include_str!("../../docs/telemetry.md")]
-struct Document;
-
 mod count;
 #[cfg(any(feature = "sled", feature = "redb"))]
 pub(crate) mod opening;

@@ -58,6 +58,16 @@ impl Store {
     /// is made in a folder beside it, whose name ends in `.partial`, and gets its name once it is whole. It is a
     /// store as any other: to restore it, close this one and put the folder in its place.
     ///
+    /// ```
+    /// # let place = tempfile::tempdir()?;
+    /// # let (live, copy) = (place.path().join("live"), place.path().join("copy"));
+    /// let store = claimdb::Store::open(live)?;
+    /// store.claim("order-42")?.granted().expect("it is free").complete("receipt 7")?;
+    /// assert_eq!(store.backup(&copy)?.records, 1);
+    /// assert!(claimdb::Store::open(copy)?.get("order-42")?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CopyError`]; `folder` is as it was then.
     #[cfg(feature = "sled")]

@@ -108,6 +108,17 @@ impl Builder {
     /// Reads everything that is stored; holds a page of it in memory, and about 50 bytes for each record; once something
     /// cannot be read, also 16,384 keys, the labels of the keys in the stretch, and where each stretch begins and ends.
     ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let mem = Mem::new();
+    /// let store = Store::builder(mem.clone()).open()?;
+    /// store.claim("order-42")?.granted().expect("it is free").complete("receipt 7")?;
+    /// store.close()?;
+    /// let verified = Store::builder(mem).verify(&mut |flaw| eprintln!("{flaw}"))?;
+    /// assert!(verified.is_sound() && verified.records == 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CopyError`] if it cannot be opened. Once it is open, what cannot be read is a flaw.
     pub fn verify(&self, tell: &mut dyn FnMut(&Flaw)) -> Result<Verified, CopyError> {
