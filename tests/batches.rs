@@ -376,11 +376,19 @@ fn what_is_only_planned_for_a_key_leaves_no_mark() {
     let told = store.claim_all([ended("k"), Request::new("m")]).unwrap();
     assert!(matches!(told, AllClaimed::Refused { index: 1, outcome: Outcome::InFlight(_) }), "{told:?}");
     let told = (store.inspect("k").unwrap().state, store.stats().syncs);
-    assert_eq!(told, (KeyState::Pending, syncs), "P6 never stuck: nothing was written, and k waits for a sync");
+    assert_eq!(
+        told,
+        (KeyState::Pending, syncs),
+        "P6 never stuck: nothing was written, and k waits for a sync"
+    );
     let told = store.claim_all([ended("k"), ended("l")]).unwrap();
     assert!(matches!(told, AllClaimed::Refused { index: 0, outcome: Outcome::Interrupted(_) }), "{told:?}");
     let syncs = store.stats().syncs;
     let told = (store.inspect("l").unwrap().state, store.stats().syncs);
-    assert_eq!(told, (KeyState::Pending, syncs), "P6 never stuck: nothing was written, and l waits for a sync");
+    assert_eq!(
+        told,
+        (KeyState::Pending, syncs),
+        "P6 never stuck: nothing was written, and l waits for a sync"
+    );
     drop(held);
 }
