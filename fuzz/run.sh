@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 seconds=${1:-20}
 targets=("${@:2}")
-((${#targets[@]})) || targets=(record value damaged lines http canary)
+((${#targets[@]})) || targets=(record value damaged lines http admin operations canary)
 unset RUSTFLAGS
 # Sanitizers are unstable: a nightly compiler where there is one, else the stable one with its unstable parts open.
 if cargo +nightly --version >/dev/null 2>&1; then fuzz=(cargo +nightly fuzz); else fuzz=(cargo fuzz); export RUSTC_BOOTSTRAP=1; fi
@@ -14,9 +14,12 @@ failed=0
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target"
   log=$(mktemp)
+  # A socket's thread may be ending yet, and what it has would count as lost.
+  leaks=$([[ $target == admin ]] && echo 0 || echo 1)
   # Inputs are at most 4 KiB, so an allocation of 2 MiB believes a length that is not true; serde believes 1 MiB of a list's.
   "${fuzz[@]}" run --fuzz-dir . "$target" "corpus/$target" $( [[ -d seeds/$target ]] && echo "seeds/$target" ) -- \
-    -max_total_time="$seconds" -malloc_limit_mb=2 -rss_limit_mb=2048 -timeout=10 -max_len=4096 -print_final_stats=1 >"$log" 2>&1
+    -max_total_time="$seconds" -malloc_limit_mb=2 -rss_limit_mb=2048 -timeout=10 -max_len=4096 -print_final_stats=1 \
+    -detect_leaks="$leaks" >"$log" 2>&1
   status=$?
   executions=$(grep -oE 'number_of_executed_units: [0-9]+' "$log" | grep -oE '[0-9]+$' || echo 0)
   coverage=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | grep -oE '[0-9]+$' || echo 0)

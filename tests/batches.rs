@@ -11,8 +11,8 @@ mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
 use claimdb::{
-    AllClaimed, Claim, ClaimError, Durability, Fingerprint, ManualClock, OnInterrupt, OpenError, Outcome,
-    Request, Settled, StorageError, Store, SyncBy,
+    AllClaimed, Claim, ClaimError, Durability, Fingerprint, KeyState, ManualClock, OnInterrupt, OpenError,
+    Outcome, Request, Settled, StorageError, Store, SyncBy,
 };
 use faults::{Faulty, Syncs};
 use hooks::{At, Hooked, Woken, comes_back, poll};
@@ -361,4 +361,34 @@ fn a_batch_that_gives_a_key_back_gives_back_that_it_was_never_granted() {
     place.break_key(None);
     let claim = store.claim("k").unwrap().granted().unwrap();
     assert_eq!(claim.attempt(), 1, "rule 15: nobody was granted the one before");
+}
+
+#[test]
+fn what_is_only_planned_for_a_key_leaves_no_mark() {
+    let (store, ..) = world();
+    let ended = |key| Request::new(key).on_interrupt(OnInterrupt::Quarantine);
+    for key in ["k", "l"] {
+        drop(store.claim(ended(key)).unwrap());
+    }
+    let held = store.claim("m").unwrap();
+    let syncs = store.stats().syncs;
+    // It is to become interrupted, and is not, since another key is the answer.
+    let told = store.claim_all([ended("k"), Request::new("m")]).unwrap();
+    assert!(matches!(told, AllClaimed::Refused { index: 1, outcome: Outcome::InFlight(_) }), "{told:?}");
+    let told = (store.inspect("k").unwrap().state, store.stats().syncs);
+    assert_eq!(
+        told,
+        (KeyState::Pending, syncs),
+        "P6 never stuck: nothing was written, and k waits for a sync"
+    );
+    let told = store.claim_all([ended("k"), ended("l")]).unwrap();
+    assert!(matches!(told, AllClaimed::Refused { index: 0, outcome: Outcome::Interrupted(_) }), "{told:?}");
+    let syncs = store.stats().syncs;
+    let told = (store.inspect("l").unwrap().state, store.stats().syncs);
+    assert_eq!(
+        told,
+        (KeyState::Pending, syncs),
+        "P6 never stuck: nothing was written, and l waits for a sync"
+    );
+    drop(held);
 }

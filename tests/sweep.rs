@@ -9,7 +9,7 @@ mod faults;
 #[allow(dead_code)] // each test file uses a part
 mod sweeps;
 
-use claimdb::{Claim, Durability, Omission, OnInterrupt, Outcome, Resolution, SettleError, Swept};
+use claimdb::{Claim, Durability, KeyState, Omission, OnInterrupt, Outcome, Resolution, SettleError, Swept};
 use std::time::Duration;
 use sweeps::{ALL, SEC, World, short};
 
@@ -168,4 +168,24 @@ fn what_was_reclaimed_released_or_removed_leaves_no_entries() {
         world.clock.advance(Duration::from_millis(1));
         world.is_swept(&format!("{durability:?}"));
     }
+}
+
+#[test]
+fn a_removal_by_force_of_what_was_just_swept_survives_a_power_cut() {
+    let mut world = World::new();
+    let late = world.grant(short(Durability::Full));
+    world.clock.advance(60 * SEC);
+    world.is_swept("pending");
+    // There is a holder, whose record is gone until no power cut brings it back.
+    assert!(world.store.remove_by_force("k").unwrap());
+    world.faulty.crash();
+    let _ = world.store.close();
+    world.store = World::open(&world.faulty, &world.clock);
+    let state = world.store.inspect("k").unwrap().state;
+    assert_eq!(
+        state,
+        KeyState::Absent,
+        "P4 durable before told: a removal was told, and a power cut undid it"
+    );
+    drop(late);
 }

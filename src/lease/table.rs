@@ -214,11 +214,12 @@ impl Table {
     }
 
     /// Puts an unsynced mark on the key, before the settling write (rule 1). With `only_with_place` it is refused
-    /// unless the place is still `place`; else the record decides whose the key is.
+    /// unless the place is still `place`; else the record decides whose the key is, and until it has, the mark of one that
+    /// has lost its place says nothing of what the key is for.
     pub(crate) fn mark(
         &self,
         key: &Arc<[u8]>,
-        settling: Holder,
+        mut settling: Holder,
         place: Option<&Place>,
         only_with_place: bool,
     ) -> Result<Mark, Refusal> {
@@ -236,6 +237,9 @@ impl Table {
             };
             shard.tidy(name);
             return Err(refusal);
+        }
+        if place.is_some_and(|place| !entry.has_place(place.id())) {
+            settling.purpose = Purpose::Upkeep;
         }
         entry.rest().marks.push((id, settling));
         Ok(Mark { key: Arc::clone(key), id, frees: false })

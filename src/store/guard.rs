@@ -67,13 +67,17 @@ impl Claim {
         self.0.place.take()
     }
 
-    /// What memory says of this claim while it settles.
+    /// What memory says of this claim while it settles. Without its place, which it gave up when it swapped before, it
+    /// knows no more than others of what the key is for.
     pub(super) fn settling(&self) -> Holder {
         Holder {
             token: Some(self.0.record.token),
             attempt: self.0.record.attempt,
             stored: self.0.stored.is_some(),
-            purpose: Purpose::Work(self.0.record.fingerprint),
+            purpose: match self.0.place {
+                Some(_) => Purpose::Work(self.0.record.fingerprint),
+                None => Purpose::Upkeep,
+            },
             since: self.0.since,
             deadline: None,
         }

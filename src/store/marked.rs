@@ -19,7 +19,7 @@ impl Inner {
         only_with_place: bool,
     ) -> Result<Marked<'_>, MarkRefused> {
         match self.table.mark(key.encoded(), holder, place, only_with_place) {
-            Ok(mark) => Ok(Marked { store: self, mark: Some(mark), also: Vec::new() }),
+            Ok(mark) => Ok(Marked { store: self, mark: Some(mark), also: Vec::new(), planned: false }),
             Err(Refusal::Lost { by }) => Err(MarkRefused::Lost { by }),
             Err(Refusal::BeingTaken) => Err(MarkRefused::BeingTaken),
             Err(Refusal::Closed | Refusal::Expired) => Err(MarkRefused::Closed),
@@ -30,7 +30,8 @@ impl Inner {
 impl Inner {
     /// Puts unsynced marks on the keys of `writes`, plain values that one commit will write.
     pub(super) fn mark_writes(&self, writes: &[Write]) -> Result<Marked<'_>, Fault> {
-        let mut marked = Marked { store: self, mark: None, also: Vec::with_capacity(writes.len()) };
+        let also = Vec::with_capacity(writes.len());
+        let mut marked = Marked { store: self, mark: None, also, planned: false };
         marked.also(self.upkeep(), writes).map_err(|_| Fault::Closed)?;
         Ok(marked)
     }
@@ -46,12 +47,14 @@ pub(super) enum MarkRefused {
 /// An unsynced mark on a key, while its write is under way.
 ///
 /// However the writer ends, an error or a panic included, the mark is handed to the sync that covers the write;
-/// only a write that was refused clears it at once.
+/// only a write that was refused, or never begun, clears it at once.
 pub(super) struct Marked<'a> {
     store: &'a Inner,
     mark: Option<Mark>,
     /// The marks of the other keys that the same commit writes.
     also: Vec<Mark>,
+    /// Whether the write may yet come to nothing before it begins.
+    planned: bool,
 }
 
 impl Marked<'_> {
@@ -62,6 +65,17 @@ impl Marked<'_> {
             self.also.push(mark.map_err(|_| MarkRefused::Closed)?);
         }
         Ok(())
+    }
+
+    /// The write is planned, and comes after others are decided: until it [begins](Self::begins) there is nothing to sync.
+    pub(super) fn planned(mut self) -> Self {
+        self.planned = true;
+        self
+    }
+
+    /// A planned write begins.
+    pub(super) fn begins(&mut self) {
+        self.planned = false;
     }
 
     /// The write has returned: its mark stands until a sync that begins from now on has ended.
@@ -89,6 +103,10 @@ impl Marked<'_> {
 
     /// The write was refused, or is not to be synced.
     pub(super) fn clear(mut self) {
+        self.unmark();
+    }
+
+    fn unmark(&mut self) {
         for mark in self.take() {
             self.store.table.unmark(&mark);
         }
@@ -97,6 +115,9 @@ impl Marked<'_> {
 
 impl Drop for Marked<'_> {
     fn drop(&mut self) {
+        if self.planned {
+            return self.unmark();
+        }
         if self.mark.is_some() || !self.also.is_empty() {
             let marks = self.take();
             // While poisoned or closed there is no such sync, and the marks stand for ever: nobody may tell.

@@ -122,7 +122,14 @@ impl Inner {
         let key = key.map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
         let mut fenced = false;
         let removed = self.change_fencing(DOING, &key, Purpose::Force, self.forced_removal(), &mut fenced);
-        Ok(self.changed(caller, DOING, &key, removed?).await? || fenced)
+        if self.changed(caller, DOING, &key, removed?).await? {
+            return Ok(true);
+        }
+        if fenced {
+            // Its record may have been swept a moment ago, and is gone for certain once a sync covers that.
+            self.next_sync(caller).await.map_err(failed(DOING, &key))?;
+        }
+        Ok(fenced)
     }
 
     pub(super) async fn sync_all(&self, caller: Caller) -> Result<(), AdminError> {

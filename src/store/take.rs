@@ -53,9 +53,10 @@ pub(super) enum Landed<'a> {
 impl<'a> Write<'a> {
     /// The swap of it, in the store's engine.
     pub(super) fn commit<'b>(&'b mut self, key: &'b Key) -> Commit<'b> {
-        // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
-        if self.interrupting.is_none() {
-            self.place.writing(self.record.token);
+        match &mut self.interrupting {
+            Some(marked) => marked.begins(),
+            // From here to the grant an error or a panic can leave a record that nobody was granted (rule 15).
+            None => self.place.writing(self.record.token),
         }
         let swap = Commit::swap(key.encoded(), self.seen.as_deref(), Some(&self.bytes));
         Commit { hints: self.hint.as_slice(), ..swap }
@@ -176,7 +177,7 @@ impl Inner {
                 let Some(record) = &record else { return Ok(Step::Again) };
                 let holder = Holder { purpose: Purpose::Work(request.fingerprint()), ..self.upkeep() };
                 let marked = self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?;
-                (decide::interrupted(record, ended_by), Some(marked))
+                (decide::interrupted(record, ended_by), Some(marked.planned()))
             }
             verdict => {
                 drop(place);

@@ -2,7 +2,21 @@
 
 use super::program::{KEYS, VALUES};
 use super::reference::{Key, Op, Reference, Ret};
-use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester};
+use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
+
+impl SequentialSpec for Reference {
+    type Op = Op;
+    type Ret = Ret;
+
+    fn invoke(&mut self, op: &Op) -> Ret {
+        self.is_valid_step(op, &Ret::Unclear);
+        Ret::Unclear
+    }
+
+    fn is_valid_step(&mut self, op: &Op, ret: &Ret) -> bool {
+        self.goes_on(op, ret)
+    }
+}
 
 /// What an operation is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +89,12 @@ pub fn judge(events: &[Event], on: On) {
         }
     }
     if tester.serialized_history().is_none() {
-        let lines: Vec<_> = here.iter().map(|event| format!("\n  {event:?}")).collect();
-        panic!("linearizable: no order of what was told of {on:?} is that of one key:{}", lines.concat());
+        let lines = lines(here.into_iter());
+        panic!("linearizable: no order of what was told of {on:?} is that of one key:{lines}");
     }
+}
+
+/// A line for each, for messages.
+pub fn lines<'a>(events: impl Iterator<Item = &'a Event>) -> String {
+    events.map(|event| format!("\n  {event:?}")).collect()
 }

@@ -5,7 +5,7 @@
 
 mod promises;
 
-use super::history::{Event, On};
+use super::history::{self, Event, On};
 use super::reference::{Op, Ret};
 use std::collections::BTreeMap;
 
@@ -32,6 +32,8 @@ pub struct Stored {
 struct KeyFacts {
     settled: Option<Fact>,
     stored: Option<Stored>,
+    /// The claims that may have replaced the record and told nobody, by their calls: it is swept on their terms then.
+    untold: BTreeMap<usize, u64>,
     /// The greatest token that was told.
     last_token: u64,
     /// When a removal or the like began or ended last, and how many are under way.
@@ -59,8 +61,17 @@ struct Grant {
     /// Whether nobody has begun to fence it.
     sure: bool,
     told: u64,
-    /// The values that it tried to settle with, and whether that may have landed.
-    tried: Vec<(String, bool)>,
+    tried: Vec<Tried>,
+}
+
+/// A value that a claim tried to settle with.
+#[derive(Debug, Clone)]
+struct Tried {
+    value: String,
+    /// From when on it is remembered at the soonest: a second try confirms what the first has stored.
+    since: u64,
+    /// Whether it may have landed.
+    may: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -132,6 +143,10 @@ impl Ledger {
                     facts.settled = None;
                 }
             }
+            if let (On::Key(key), Op::Claim { until, .. }) = (on, &op) {
+                let until = *until;
+                self.key(key).untold.insert(number, until);
+            }
             self.events.push(Event { call: number, on, op, begun, ended: None });
         }
         let call = Call {
@@ -192,7 +207,13 @@ impl Ledger {
                     facts.loosened = ended;
                     facts.unclear |= unclear && opening == call.opening;
                 }
-                Op::Settle { .. } | Op::Claim { .. } => facts.unclear |= unclear && opening == call.opening,
+                Op::Settle { .. } => facts.unclear |= unclear && opening == call.opening,
+                Op::Claim { .. } => {
+                    facts.unclear |= unclear && opening == call.opening;
+                    if !unclear {
+                        facts.untold.remove(&call.number);
+                    }
+                }
                 _ => {}
             }
         }
@@ -268,12 +289,18 @@ impl Ledger {
         self.events.iter().filter(|event| event.call == call.number).collect()
     }
 
+    /// All that was done to the key, for messages.
+    pub fn history(&self, key: u8) -> String {
+        history::lines(self.events.iter().filter(|event| event.on == On::Key(key)))
+    }
+
     /// What has to be there after an opening.
     pub fn facts(&self) -> Vec<(u8, Option<Fact>, Option<Stored>)> {
         let high = self.high;
         let facts = |(key, facts): (&u8, &KeyFacts)| {
             let settled = facts.settled.clone().filter(|fact| high < fact.until);
-            (*key, settled, facts.stored.filter(|stored| high < stored.until))
+            let swept = facts.untold.values().any(|until| high >= *until);
+            (*key, settled, facts.stored.filter(|stored| high < stored.until && !swept))
         };
         self.keys.iter().map(facts).collect()
     }

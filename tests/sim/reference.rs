@@ -1,8 +1,6 @@
 //! What a store is, told in the plainest way: each key a state, each operation a step. What may come about in more
 //! than one way (a crash, an answer that was never told) leaves a set of states.
 
-use stateright::semantics::SequentialSpec;
-
 /// Where one key stands. Times are in seconds; `was` is what a power cut may bring back.
 #[rustfmt::skip]
 #[derive(Debug, Clone, PartialEq)]
@@ -58,16 +56,9 @@ pub enum Ret {
 #[derive(Debug, Clone)]
 pub struct Reference(pub Vec<Key>);
 
-impl SequentialSpec for Reference {
-    type Op = Op;
-    type Ret = Ret;
-
-    fn invoke(&mut self, op: &Op) -> Ret {
-        self.is_valid_step(op, &Ret::Unclear);
-        Ret::Unclear
-    }
-
-    fn is_valid_step(&mut self, op: &Op, ret: &Ret) -> bool {
+impl Reference {
+    /// Goes on by one operation and its answer; whether that can have been.
+    pub fn goes_on(&mut self, op: &Op, ret: &Ret) -> bool {
         let mut next: Vec<Key> = Vec::new();
         for state in self.0.iter().flat_map(|key| step(key, op, ret)) {
             if !next.contains(&state) {
@@ -105,7 +96,11 @@ fn step(key: &Key, op: &Op, ret: &Ret) -> Vec<Key> {
                 Ret::InFlight => same(),
                 Ret::Mismatched => when(!mine && !matches!(key, Absent { .. }), key.clone()),
                 Ret::Interrupted(t) => when(mine && interrupts(*t), Interrupted { token: *t, work: *work }),
-                _ if mine && interrupts(0) => vec![key.clone(), Interrupted { token: token_of(key), work: *work }],
+                _ if mine && interrupts(0) => {
+                    let mut may = vec![key.clone(), Interrupted { token: token_of(key), work: *work }];
+                    may.extend(gone.then(|| claimed(0, false)));
+                    may
+                }
                 _ => both(free, claimed(0, over)),
             }
         }

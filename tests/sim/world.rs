@@ -179,8 +179,9 @@ impl World {
                 let there =
                     found.state != KeyState::Absent && found.token.is_some_and(|t| t.get() >= stored.token);
                 let there = there || !self.ledger().is_certain(key, stored.token);
-                let (promise, token) = (stored.promise(), stored.token);
-                assert!(there, "{promise}, and gone: the claim {token} of key {key} is {found:?}");
+                let (promise, token, state) = (stored.promise(), stored.token, found.state);
+                let history = if there { String::new() } else { self.ledger().history(key) };
+                assert!(there, "{promise}, and gone: the claim {token} of key {key} is {state:?}:{history}");
             }
         }
     }

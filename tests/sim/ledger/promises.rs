@@ -1,6 +1,13 @@
 //! The promises, each asked where something is told that could break it.
 
-use super::{Asked, Call, Fact, Grant, Ledger, Stored};
+use super::{Asked, Call, Fact, Grant, Ledger, Stored, Tried};
+
+impl Grant {
+    /// When it tried first to settle with this, of the tries that may have landed.
+    fn remembered_since(&self, value: &str) -> Option<u64> {
+        self.tried.iter().find(|tried| tried.value == value && tried.may).map(|tried| tried.since)
+    }
+}
 
 impl Ledger {
     /// A write was told, or something new granted, though the store had been told to be poisoned before.
@@ -39,6 +46,7 @@ impl Ledger {
         }
         let (low, until) = (self.low, call.low + asked.retention);
         let after_fault = failures > call.failures;
+        let under_way: Vec<usize> = self.calls.keys().copied().collect();
         let facts = self.key(key);
         // Another was granted it before this one heard of its own grant: then its time is over.
         let late = token < facts.last_token;
@@ -47,6 +55,8 @@ impl Ledger {
             facts.last_token = token;
             facts.settled = None;
             facts.stored = (asked.stored && sure).then_some(Stored { token, until, after_fault });
+            // Those that have ended wrote before this one did.
+            facts.untold.retain(|number, _| under_way.contains(number));
         }
         self.greatest_token = self.greatest_token.max(token);
         let grant = Grant {
@@ -90,7 +100,7 @@ impl Ledger {
             )
         };
         assert!(
-            grant.tried.iter().any(|(tried, may)| tried == value && *may),
+            grant.tried.iter().any(|tried| tried.value == value && tried.may),
             "P3 fenced: {value:?} of token {token} is told of key {key}, and was never tried or was refused"
         );
         let relaxed = grant.relaxed;
@@ -112,9 +122,10 @@ impl Ledger {
         let low = self.low;
         let Some(grant) = self.grants.get_mut(&token) else { return (0, false) };
         if let Some(value) = value {
-            grant.tried.push((value.to_owned(), true));
+            grant.tried.push(Tried { value: value.to_owned(), since: low, may: true });
         }
-        (low + grant.retention, grant.relaxed)
+        let since = value.and_then(|value| grant.remembered_since(value)).unwrap_or(low);
+        (since + grant.retention, grant.relaxed)
     }
 
     /// A claim ends, or is no longer certain to be held.
@@ -171,16 +182,16 @@ impl Ledger {
                 fact.token
             );
         }
-        self.remember(call, grant.key, token, value, call.low + grant.retention, grant.relaxed);
+        let since = grant.remembered_since(value).unwrap_or(call.low);
+        self.remember(call, grant.key, token, value, since + grant.retention, grant.relaxed);
     }
 
     /// A settle was refused for good.
     pub fn refused(&mut self, token: u64, value: &str) {
         let tried = self.grants.get_mut(&token).map(|grant| &mut grant.tried);
-        if let Some((_, may)) =
-            tried.and_then(|tried| tried.iter_mut().rev().find(|(tried, _)| tried == value))
+        if let Some(tried) = tried.and_then(|tried| tried.iter_mut().rev().find(|tried| tried.value == value))
         {
-            *may = false;
+            tried.may = false;
         }
     }
 
@@ -219,7 +230,8 @@ impl Ledger {
         let failed = self.sync_failed || call.opening != self.opening;
         let facts = self.key(key);
         let excused = others || held || failed || facts.unclear || facts.quiet_since >= call.begun;
-        assert!(excused, "P6 never stuck: key {key} was told to be in flight, and nobody has it");
+        let history = if excused { String::new() } else { self.history(key) };
+        assert!(excused, "P6 never stuck: key {key} was told to be in flight, and nobody has it:{history}");
     }
 
     /// Nothing can run until the clock moves: whoever waits has to wait for somebody.

@@ -1,0 +1,1 @@
+//! Nothing: this package is its tests, which are the crate's.
