@@ -3,7 +3,8 @@
 //! A [`Backend`] is a place; opening it gives an [`Engine`], and takes the exclusive right to the place until the
 //! engine is dropped. Keys and values are plain bytes, ordered bytewise; engines know nothing of records.
 //!
-//! What claimdb relies on, and `tests/backend_contract.rs` checks for each:
+//! What claimdb relies on. `examples/backend/contract.rs` has checks of it for any engine, and beside it is an engine of its
+//! own that keeps it.
 //!
 //! - A commit's compare-and-swap is atomic among all callers. Its *effects* land with the swap or not at all; its
 //!   *hints* are harmless alone: they may land without the swap, and land before it.
