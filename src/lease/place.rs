@@ -110,8 +110,8 @@ impl Place {
         Ok(since)
     }
 
-    /// Tells that the record was changed: the claim that had the place before is fenced.
-    pub(crate) fn changed(&self) {
+    /// Tells that the record was changed, or that there is none: the claim that had the place before is fenced.
+    pub(crate) fn fence_former(&self) {
         let mut lost = None;
         // Refused, there is none any more.
         let _ = self.name.change(|held, now| {
@@ -166,6 +166,12 @@ impl PlaceName {
                     if Break::RenewsFormer.is() && former.id == self.id =>
                 {
                     former.holder.deadline = None;
+                    change(former, now)?;
+                }
+                // Until its record is gone, a claim that is being removed by force is as live as before.
+                Some(Held { holder, former: Some(former), .. })
+                    if holder.purpose == Purpose::Force && former.id == self.id =>
+                {
                     change(former, now)?;
                 }
                 // Another is on its way to the key, and not there yet.

@@ -38,9 +38,9 @@ pub(crate) struct Stamp(pub(super) u64);
 /// What the table says to a claimant.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// The key's place is the claimant's; `ended` is the expired claim that had it. If it was `undisturbed` since
-    /// the look, no place was taken and no mark put, so no record of the shard has been settled: what was read
-    /// in between still stands.
+    /// The key's place is the claimant's; `ended` is the claim that had it, expired or to be fenced by force. If it was
+    /// `undisturbed` since the look, no place was taken and no mark put, so no record of the shard has been settled: what
+    /// was read in between still stands.
     Place { place: Place, ended: Option<Holder>, undisturbed: bool },
     /// In flight; a claimant that waits is in the queue now, and looks again when signalled or at `look_again`.
     InFlight { busy: Busy, look_again: Option<Moment> },
@@ -66,7 +66,7 @@ pub(crate) enum Refusal {
     Expired,
     /// Another has its place or it was removed; `by` is the token of the one that has the place now, if one has.
     Lost { by: Option<Token> },
-    /// Its lease ran out, and another is on its way to the key and was not granted it yet.
+    /// Its lease ran out, or its key is being removed by force, and whoever is on the way to the key is not there yet.
     BeingTaken,
     /// The store was closed.
     Closed,
@@ -123,7 +123,6 @@ impl Table {
         looked: Option<Stamp>,
     ) -> Admitted {
         let now = self.clock.now();
-        let mut lost = None;
         let (name, mut shard) = self.shard(key);
         if shard.closed {
             return Admitted::Closed;
@@ -143,11 +142,7 @@ impl Table {
                 let holder =
                     Holder { token: None, attempt: 0, stored: false, purpose, since: now, deadline: None };
                 let former = entry.place.take().map(|former| Box::new(Held { former: None, ..former }));
-                let mut held = Held { id, holder, loss: None, former };
-                if purpose == Purpose::Force {
-                    lost = held.forget_former();
-                }
-                entry.place = Some(held);
+                entry.place = Some(Held { id, holder, loss: None, former });
                 let never_granted = entry.never_granted();
                 entry.set_never_granted(NeverGranted::default());
                 let place = Place::new(self, key, id, never_granted);
@@ -162,10 +157,6 @@ impl Table {
         };
         if !matches!(admitted, Admitted::Place { .. }) {
             shard.tidy(name);
-        }
-        drop(shard);
-        if let Some(lost) = lost {
-            self.tell_ended(key, &lost, LossCause::Removed, Some(now));
         }
         admitted
     }
