@@ -8,7 +8,7 @@ use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
-use crate::sync::{Break, Guard, HashSeed, Mutex, SHARDS, Signal, hash_seed};
+use crate::sync::{AtomicU64, Break, Guard, HashSeed, Mutex, Ordering, SHARDS, Signal, hash_seed};
 use crate::telemetry::Telemetry;
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
@@ -21,6 +21,8 @@ pub(crate) struct Table {
     pub(super) shards: Box<[CachePadded<Mutex<Shard>>]>,
     seed: HashSeed,
     pub(super) clock: Arc<dyn Clock>,
+    /// How many leases were ended by hand. Raised under the lock of the lease's shard.
+    pub(super) ended_by_hand: AtomicU64,
     telemetry: Arc<Telemetry>,
 }
 
@@ -76,7 +78,8 @@ impl Table {
     pub(crate) fn new(clock: Arc<dyn Clock>, telemetry: Arc<Telemetry>) -> Self {
         let seed = hash_seed();
         let shard = || CachePadded::new(Mutex::new(Shard::new(seed.clone())));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed, clock, telemetry }
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        Self { shards, seed, clock, ended_by_hand: AtomicU64::new(0), telemetry }
     }
 
     /// The time, for statistics alone; models need not see that the clock is looked at.
@@ -306,6 +309,8 @@ impl Table {
                 return Ok(false);
             }
             held.holder.deadline = Some(now);
+            // A renewal that has read the clock before this, and comes after it, is to read it again.
+            self.ended_by_hand.fetch_add(1, Ordering::Release);
             (held.loss.clone(), entry.front())
         };
         if let Some(loss) = loss {
