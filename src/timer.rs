@@ -142,8 +142,8 @@ impl Shared {
             };
             for ((at, _), action) in due {
                 debug_assert!(expired(now, at), "only what is due was taken out");
-                // An action may tell a recorder or a subscriber, which are somebody else's code: if one panics, the deadlines of
-                // all others still have their thread.
+                // An action may call an engine, which is somebody else's code: if it panics, the deadlines of all
+                // others still have their thread.
                 let _ = catch_unwind(AssertUnwindSafe(action));
             }
             self.clock.wait(&self.changed, next);

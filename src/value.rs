@@ -3,11 +3,11 @@
 //! serde through bincode 2 with fixed-width integers. Decoding must use up all bytes: a value that decodes with bytes
 //! left over was written as another type.
 //!
-//! Decoding is bounded by the bytes: no more is read than there is, and for a text or a byte string, whose length bincode
-//! believes before it looks, at most 4 KiB or sixteen times as much as there is are reserved; for a list 1 MiB, which is
-//! serde's own bound. bincode counts bytes and nothing else, so two things are not bounded. The items of a list that have none, as those of `Vec<()>`, are as many
-//! as the list's length says, up to 2^64. And a type that contains itself is decoded as deep as the bytes say, on the
-//! stack.
+//! Decoding is bounded by the bytes: no more is read than there is, and for a text or a byte string, whose length
+//! bincode believes before it looks, at most 4 KiB or sixteen times as much as there is are reserved; for a list 1 MiB,
+//! which is serde's own bound. bincode counts bytes and nothing else, so two things are not bounded. The items of a list
+//! that have none, as those of `Vec<()>`, are as many as the list's length says, up to 2^64. And a type that contains
+//! itself is decoded as deep as the bytes say, on the stack.
 
 use crate::error::counted;
 use serde::Serialize;

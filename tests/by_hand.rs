@@ -4,11 +4,13 @@
 
 use claimdb::backend::{Backend as _, Mem};
 use claimdb::{
-    AdminError, Durability, EndedBy, Fault, KeyState, Known, LossCause, ManualClock, Next, OnInterrupt,
-    OpenError, Outcome, Request, Resolution, SettleError, Settled, Store, Token, WallTime,
+    AdminError, Clock, Durability, EndedBy, Fault, KeyState, Known, LossCause, ManualClock, Moment, Next,
+    OnInterrupt, OpenError, Outcome, Request, Resolution, SettleError, Settled, Signal, Store, Token,
+    WallTime,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SEC: Duration = Duration::from_secs(1);
@@ -81,6 +83,44 @@ fn a_holder_whose_lease_was_ended_hears_of_it_and_may_settle_while_nobody_else_h
     assert!(claim.renew(LEASE).is_err(), "rule 11: expiry is final for renew");
     claim.complete("after all").unwrap();
     assert!(world.store.get("k").unwrap().is_some());
+}
+
+/// A clock that is looked at, and then something comes in between.
+#[derive(Debug, Clone)]
+struct Slow {
+    clock: ManualClock,
+    then: Arc<Mutex<Option<(Store, Token)>>>,
+}
+
+impl Clock for Slow {
+    fn now(&self) -> Moment {
+        let now = self.clock.now();
+        let then = self.then.lock().unwrap().take();
+        if let Some((store, token)) = then {
+            self.clock.advance(SEC);
+            assert!(store.end_lease("k", token).unwrap());
+        }
+        now
+    }
+
+    fn wall(&self) -> WallTime {
+        self.clock.wall()
+    }
+
+    fn wait(&self, signal: &Arc<Signal>, deadline: Moment) {
+        self.clock.wait(signal, deadline);
+    }
+}
+
+#[test]
+fn a_renewal_that_looked_at_the_clock_before_the_lease_was_ended_does_not_undo_that() {
+    let slow = Slow { clock: ManualClock::new(), then: Arc::default() };
+    let store = Store::builder(Mem::new()).clock(slow.clone()).open().unwrap();
+    let claim = granted(&store, "k");
+    *slow.then.lock().unwrap() = Some((store.clone(), claim.token()));
+    let renewed = claim.renew(LEASE);
+    assert!(renewed.is_err(), "rule 11: a lease that was ended is renewed");
+    assert_eq!(claim.remaining(), Duration::ZERO, "rule 11: a lease that was ended runs on");
 }
 
 #[test]

@@ -86,6 +86,35 @@ fn at_every_call(count: u64, mut body: impl FnMut(&str, &dyn Fn(&Faulty)) -> boo
 }
 
 #[test]
+fn a_forced_removal_that_fails_at_any_call_leaves_the_holder_as_it_was() {
+    for durability in ALL {
+        at_every_call(1, |name, arm| {
+            let name = format!("{name}, {durability:?}");
+            let world = World::new();
+            let claim = world.grant(&Request::new("k").durability(durability));
+            arm(&world.faulty);
+            let told = unwound(|| world.store.remove_by_force("k"));
+            let fired = world.faulty.disarm();
+            if fired.is_empty() {
+                assert!(matches!(told, Some(Ok(true))), "{name}: nothing went wrong: {told:?}");
+                return false;
+            }
+            if matches!(told, Some(Ok(_))) || fired.contains(&"sync") {
+                return true;
+            }
+            assert_eq!(claim.lost().cause(), None, "P9 fail closed: an error has fenced the holder: {name}");
+            assert!(claim.renew(HOUR).is_ok(), "P9 fail closed: an error has fenced the holder: {name}");
+            let other = world.store.claim("k").unwrap();
+            assert!(
+                matches!(other, Outcome::InFlight(_)),
+                "P9 fail closed: an error has freed the key: {name}"
+            );
+            true
+        });
+    }
+}
+
+#[test]
 fn a_claim_that_fails_at_any_call_holds_nothing_and_costs_no_attempt() {
     for request in requests() {
         for count in [1, 2] {

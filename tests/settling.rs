@@ -212,6 +212,27 @@ fn a_claim_in_memory_is_lost_once_another_is_granted_its_key_and_not_before() {
 }
 
 #[test]
+fn a_claim_that_is_being_removed_by_force_is_renewed_until_its_record_is_gone() {
+    for removal_fails in [true, false] {
+        let place = Hooked::new();
+        let (store, _) = world(&place);
+        let claim = Arc::new(grant(&store, "k"));
+        {
+            let (claim, place) = (Arc::clone(&claim), place.clone());
+            place.clone().on(At::Commit, move || {
+                claim.renew(60 * SEC).expect("P9 fail closed: it is fenced, and its record is there");
+                place.break_key(removal_fails.then_some("k"));
+            });
+        }
+        let removed = store.remove_by_force("k");
+        assert_eq!(removed.is_err(), removal_fails, "{removed:?}");
+        assert_eq!(claim.renew(SEC).is_ok(), removal_fails, "rule 19: a forced removal fences the holder");
+        let cause = (!removal_fails).then_some(LossCause::Removed);
+        assert_eq!(claim.lost().cause(), cause, "rule 19: a forced removal fences the holder");
+    }
+}
+
+#[test]
 fn whoever_awaits_a_loss_is_woken_when_a_lease_that_was_shortened_meanwhile_ends() {
     let (store, clock) = world(&Faulty::new());
     let claim = grant(&store, "k");

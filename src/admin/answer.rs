@@ -169,7 +169,7 @@ pub struct KeyTold {
     pub scope_hex: Option<String>,
     /// The name in hex, if keys are shown.
     pub name_hex: Option<String>,
-    /// `absent`, `in_memory`, `pending`, `settling`, `interrupted`, `settled` or `damaged`.
+    /// `absent`, `in_memory`, `pending`, `settling`, `interrupted`, `settled`, `damaged`, or `unknown` after a failed sync.
     pub state: String,
     /// Of a claim that is not settled: `live`, `overdue` (its lease has run out) or `ended` (with its opening, or dropped).
     pub holder: Option<String>,
@@ -224,7 +224,8 @@ impl KeyTold {
         }
     }
 
-    pub(super) fn damaged(key: &Key, fault: &Fault, show: bool) -> Box<Self> {
+    /// A key of which nothing but `fault` can be told.
+    pub(super) fn unreadable(key: &Key, fault: &Fault, show: bool) -> Box<Self> {
         let state = if matches!(fault, Fault::Damaged(_)) { "damaged" } else { "unknown" };
         Box::new(Self {
             state: state.to_owned(),

@@ -73,7 +73,8 @@ impl Change<'_> {
                 _ if did == Did::Released => changed(Did::TakenOver),
                 _ => Err(self.refused(
                     Code::State,
-                    "its lease was ended, and another has taken the key over before it could be settled; look at it again",
+                    "its lease was ended, and another has taken the key over before it could be settled; look at it \
+                     again",
                 )),
             },
             Ok(false) => Err(self.refused(Code::State, MOVED_ON)),
@@ -91,10 +92,12 @@ impl Change<'_> {
         match (seen.state, seen.token) {
             (KeyState::Absent, _) => Err(self.refused(
                 Code::NoSuchKey,
-                "there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key that has one",
+                "there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key \
+                 that has one",
             )),
             (KeyState::Settled, _) => state(
-                "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb purge",
+                "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb \
+                 purge",
             ),
             (KeyState::Settling, _) | (_, None) => {
                 state("it is being stored or settled at this moment; look again")

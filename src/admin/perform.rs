@@ -178,7 +178,7 @@ impl Lister {
                 // Whatever was asked for: it may be that.
                 Some(Err(AdminError::Listed { key, fault })) => {
                     self.damaged += 1;
-                    (KeyTold::damaged(&key, &fault, self.show_keys), None)
+                    (KeyTold::unreadable(&key, &fault, self.show_keys), None)
                 }
                 Some(Err(error)) => return Some(refusal(&error)),
             }

@@ -49,13 +49,7 @@ impl Folder {
             return Err(InvalidSetting { setting: "the path", given: "empty".to_owned(), allowed }.into());
         }
         let place = path.display().to_string();
-        let failed = |doing| {
-            let place = place.clone();
-            move |error: io::Error| {
-                let source = StorageError::new(doing, place.clone(), error);
-                OpenError::Storage { place, source }
-            }
-        };
+        let failed = |doing| open_failed(doing, place.clone());
         match fs::metadata(path) {
             Ok(found) if !found.is_dir() => return Err(OpenError::NotAFolder { place }),
             Ok(_) => {}
@@ -152,11 +146,7 @@ impl Folder {
             }
             Ok(())
         };
-        prepare().map_err(|error| {
-            let place = self.name();
-            let source = StorageError::new("preparing the files in", place.clone(), error);
-            OpenError::Storage { place, source }
-        })
+        prepare().map_err(self.failed("preparing the files in"))
     }
 
     /// Whether the folder's path still leads to this folder. If it was deleted or moved away, what is synced is in
@@ -245,17 +235,18 @@ impl Folder {
         match fs::metadata(self.main()) {
             Ok(found) => Ok(found.len()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => {
-                let place = self.name();
-                let source = StorageError::new("looking at the engine's file in", place.clone(), error);
-                Err(OpenError::Storage { place, source })
-            }
+            Err(error) => Err(self.failed("looking at the engine's file in")(error)),
         }
     }
 
     /// Whether the store had been synced before this opening.
     pub(super) fn existed(&self) -> bool {
         self.existed
+    }
+
+    /// What an opening is told that failed at `doing` to the folder.
+    pub(super) fn failed(&self, doing: &'static str) -> impl FnOnce(io::Error) -> OpenError + use<> {
+        open_failed(doing, self.name())
     }
 
     /// For messages.
@@ -316,6 +307,14 @@ impl Drop for Folder {
         // Not left to the closing of the file: a process that is just being started from this one, by whomever,
         // has a copy of the descriptor until it runs its own program, and the lock would stay until then.
         let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// What an opening of the store in `place` is told that failed at `doing` to it.
+pub(super) fn open_failed(doing: &'static str, place: String) -> impl FnOnce(io::Error) -> OpenError {
+    move |error| {
+        let source = StorageError::new(doing, place.clone(), error);
+        OpenError::Storage { place, source }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The file `format` in a store's folder: which version and whose the store is.
 
-use crate::error::{OpenError, StorageError};
+use super::folder::open_failed;
+use crate::error::OpenError;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -32,10 +33,7 @@ pub(super) fn read_format(path: &Path, place: &str, engine: &'static str) -> Res
                 None => Ok(false),
             };
         }
-        Err(error) => {
-            let source = StorageError::new("reading the format file in", place.clone(), error);
-            return Err(OpenError::Storage { place, source });
-        }
+        Err(error) => return Err(open_failed("reading the format file in", place)(error)),
     };
     let text = String::from_utf8_lossy(&text);
     let (version, made_with) = version_and_engine(&text);

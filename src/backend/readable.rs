@@ -1,5 +1,7 @@
 //! Texts of engines, in words for people.
 
+use std::any::Any;
+
 /// `text` without what only those who wrote the engine can use: Rust's way of showing an error of the system, an empty
 /// backtrace, and how an error came to be a panic.
 pub(super) fn readable(text: &str) -> String {
@@ -18,6 +20,13 @@ pub(super) fn readable(text: &str) -> String {
         }
     }
     told
+}
+
+/// What `engine` said when it panicked.
+pub(super) fn panic_text(engine: &str, panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("{engine} panicked: {}", readable(text.unwrap_or("without a message")))
 }
 
 /// The system's number of the error that `text` shows, and nothing else.

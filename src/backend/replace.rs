@@ -23,7 +23,7 @@
 
 use super::folder::{Folder, sync_folder, write_synced};
 use super::{Backend, Engine, Old};
-use crate::error::{OpenError, StorageError};
+use crate::error::OpenError;
 use crate::telemetry::opening;
 use std::ffi::OsStr;
 use std::fs;
@@ -63,14 +63,7 @@ pub(super) fn replace<T, E: From<OpenError>>(
     fill: impl FnOnce(&dyn Engine, &dyn Engine) -> Result<(T, Old), E>,
 ) -> Result<T, E> {
     let (old, folder) = store.open_in_folder()?;
-    let failed = |doing| {
-        let place = folder.name();
-        move |error: io::Error| {
-            let source = StorageError::new(doing, place.clone(), error);
-            OpenError::Storage { place, source }
-        }
-    };
-    begin(&folder).map_err(failed("beginning to make new files in"))?;
+    begin(&folder).map_err(folder.failed("beginning to make new files in"))?;
     let filled = match store.elsewhere(folder.path().join(FRESH)).open() {
         Ok(new) => fill(&*old, &*new),
         Err(error) => Err(error.into()),
@@ -84,7 +77,7 @@ pub(super) fn replace<T, E: From<OpenError>>(
             return Err(error);
         }
     };
-    put_in_place(store, &folder, &old).map_err(failed("putting the new files in place in"))?;
+    put_in_place(store, &folder, &old).map_err(folder.failed("putting the new files in place in"))?;
     clear(&folder);
     Ok(told)
 }
@@ -149,11 +142,7 @@ pub(super) fn mend(folder: &Folder) -> Result<(), OpenError> {
     let replaced = folder.path().join(REPLACED);
     if !folder.engine().exists() && replaced.exists() {
         let put_back = fs::rename(&replaced, folder.engine()).and_then(|()| sync_folder(folder.path()));
-        put_back.map_err(|error| {
-            let place = folder.name();
-            let source = StorageError::new("putting the files back in place in", place.clone(), error);
-            OpenError::Storage { place, source }
-        })?;
+        put_back.map_err(folder.failed("putting the files back in place in"))?;
     }
     // No cut leaves a folder without the one and the other. Whatever took them, what is left may be all there is.
     if folder.engine().exists() {

@@ -273,21 +273,32 @@ impl<M: Send + 'static> GroupCommit<M> {
             (state.running_since, state.told_slow) = (Some(now), false);
             (state.issued, state.issued - state.synced)
         };
-        let span = self.telemetry.sync_span(writes);
-        let result = catch_unwind(AssertUnwindSafe(|| span.within(|| engine.sync())));
+        let result = self.sync_told(&*engine, writes);
         let took = self.clock.now().since(now);
         let covered = if Break::CoversTooMuch.is() { self.state.lock().issued } else { covered };
         match result {
-            Ok(Ok(())) => self.succeeded(covered, took, writes),
-            Ok(Err(_)) if Break::FailedSyncIgnored.is() => self.succeeded(covered, took, writes),
-            Ok(Err(error)) => {
-                span.error(&error);
-                self.failed(&error.to_string(), took);
-            }
-            Err(_) if Break::PanicIsSuccess.is() => self.succeeded(covered, took, writes),
-            Err(_) => self.failed("the engine panicked while syncing", took),
+            Some(Ok(())) => self.succeeded(covered, took, writes),
+            Some(Err(_)) if Break::FailedSyncIgnored.is() => self.succeeded(covered, took, writes),
+            Some(Err(error)) => self.failed(&error.to_string(), took),
+            None if Break::PanicIsSuccess.is() => self.succeeded(covered, took, writes),
+            None => self.failed("the engine panicked while syncing", took),
         }
         self.state.lock().syncing = None;
+    }
+
+    /// Syncs within a span; `None` if the engine panicked. A panic of whoever is told of the span changes nothing: neither
+    /// that there is a sync, nor how it ended.
+    fn sync_told(&self, engine: &dyn Engine, writes: u64) -> Option<Result<(), StorageError>> {
+        let sync = || catch_unwind(AssertUnwindSafe(|| engine.sync())).ok();
+        let mut ended = None;
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let span = self.telemetry.sync_span(writes);
+            span.within(|| ended = Some(sync()));
+            if let Some(Some(Err(error))) = &ended {
+                span.error(error);
+            }
+        }));
+        ended.unwrap_or_else(sync)
     }
 
     fn succeeded(&self, covered: u64, took: Duration, writes: u64) {

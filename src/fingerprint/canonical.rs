@@ -34,6 +34,7 @@ const LENGTH: usize = 8;
 /// How deep lists, maps, options and newtypes may lie in each other; what is deeper could use up the stack. JSON is
 /// parsed to half of it.
 const MAX_DEPTH: usize = 256;
+
 /// The form, as it is written.
 #[derive(Debug, Default)]
 pub(super) struct Form {

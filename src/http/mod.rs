@@ -27,8 +27,8 @@
 //! ```
 //!
 //! A request's way: `key` says what it is called, `fingerprint` what it asks for, the store's claim who runs it
-//! (`answer`); `work` runs the handler and settles the claim, where `tasks` says; `replay` is what is stored; `problem` is how a
-//! request is refused.
+//! (`answer`); `work` runs the handler and settles the claim, where `tasks` says; `replay` is what is stored; `problem`
+//! is how a request is refused.
 
 mod answer;
 mod body;

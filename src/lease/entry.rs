@@ -72,8 +72,8 @@ pub(super) struct Held {
     pub(super) holder: Holder,
     /// Raised when the place ends; there from the grant on.
     pub(super) loss: Option<Arc<Loss>>,
-    /// The expired claim whose place this is, until this one is granted the key or changes its record: if neither
-    /// comes to pass, that claim has its place back, and may settle as before.
+    /// The claim whose place this is, expired or being removed by force, until this one is granted the key or changes its
+    /// record: if neither comes to pass, that claim has its place back, and may go on as before.
     pub(super) former: Option<Box<Held>>,
 }
 

@@ -6,7 +6,7 @@ use super::table::{Refusal, Table, raise};
 use crate::clock::{Moment, expired};
 use crate::key::KeyLabel;
 use crate::protocol::{Holder, Purpose};
-use crate::sync::Break;
+use crate::sync::{Break, Ordering};
 use crate::token::Token;
 use std::fmt;
 use std::sync::Arc;
@@ -110,8 +110,8 @@ impl Place {
         Ok(since)
     }
 
-    /// Tells that the record was changed: the claim that had the place before is fenced.
-    pub(crate) fn changed(&self) {
+    /// Tells that the record was changed, or that there is none: the claim that had the place before is fenced.
+    pub(crate) fn fence_former(&self) {
         let mut lost = None;
         // Refused, there is none any more.
         let _ = self.name.change(|held, now| {
@@ -127,23 +127,33 @@ impl Place {
 impl PlaceName {
     /// Gives the claim a new deadline, `lease` from now and at most `until`, unless the old one has passed.
     pub(crate) fn renew(&self, lease: Duration, until: Option<Moment>) -> Result<Moment, Refusal> {
-        let (mut deadline, mut loss) = (Moment::ORIGIN, None);
-        self.change(|held, now| {
-            let former = held.holder.deadline;
-            if former.is_some_and(|former| expired(now, former)) {
-                return Err(Refusal::Expired);
+        loop {
+            let ended_by_hand = self.table.ended_by_hand.load(Ordering::Acquire);
+            let (mut renewed, mut loss) = (None, None);
+            self.change(|held, now| {
+                let former = held.holder.deadline;
+                if former.is_some_and(|former| expired(now, former)) {
+                    return Err(Refusal::Expired);
+                }
+                // The time is from before the lock: a lease that was ended since may look as if it still ran.
+                if self.table.ended_by_hand.load(Ordering::Acquire) != ended_by_hand {
+                    return Ok(());
+                }
+                let deadline = now.after(lease);
+                let deadline = until.map_or(deadline, |until| until.min(deadline));
+                held.holder.deadline = Some(deadline);
+                renewed = Some(deadline);
+                // Of a later end they hear when they look at the former.
+                loss = held.loss.clone().filter(|_| former.is_none_or(|former| deadline < former));
+                Ok(())
+            })?;
+            if let Some(loss) = loss {
+                loss.moved();
             }
-            deadline = now.after(lease);
-            deadline = until.map_or(deadline, |until| until.min(deadline));
-            held.holder.deadline = Some(deadline);
-            // Of a later end they hear when they look at the former.
-            loss = held.loss.clone().filter(|_| former.is_none_or(|former| deadline < former));
-            Ok(())
-        })?;
-        if let Some(loss) = loss {
-            loss.moved();
+            if let Some(deadline) = renewed {
+                return Ok(deadline);
+            }
         }
-        Ok(deadline)
     }
 
     /// When the lease ends or has ended, while nobody else was granted the key.
@@ -166,6 +176,12 @@ impl PlaceName {
                     if Break::RenewsFormer.is() && former.id == self.id =>
                 {
                     former.holder.deadline = None;
+                    change(former, now)?;
+                }
+                // Until its record is gone, a claim that is being removed by force is as live as before.
+                Some(Held { holder, former: Some(former), .. })
+                    if holder.purpose == Purpose::Force && former.id == self.id =>
+                {
                     change(former, now)?;
                 }
                 // Another is on its way to the key, and not there yet.

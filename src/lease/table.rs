@@ -8,7 +8,7 @@ use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
-use crate::sync::{Break, Guard, HashSeed, Mutex, SHARDS, Signal, hash_seed};
+use crate::sync::{AtomicU64, Break, Guard, HashSeed, Mutex, Ordering, SHARDS, Signal, hash_seed};
 use crate::telemetry::Telemetry;
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
@@ -21,6 +21,8 @@ pub(crate) struct Table {
     pub(super) shards: Box<[CachePadded<Mutex<Shard>>]>,
     seed: HashSeed,
     pub(super) clock: Arc<dyn Clock>,
+    /// How many leases were ended by hand. Raised under the lock of the lease's shard.
+    pub(super) ended_by_hand: AtomicU64,
     telemetry: Arc<Telemetry>,
 }
 
@@ -38,9 +40,9 @@ pub(crate) struct Stamp(pub(super) u64);
 /// What the table says to a claimant.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// The key's place is the claimant's; `ended` is the expired claim that had it. If it was `undisturbed` since
-    /// the look, no place was taken and no mark put, so no record of the shard has been settled: what was read
-    /// in between still stands.
+    /// The key's place is the claimant's; `ended` is the claim that had it, expired or to be fenced by force. If it was
+    /// `undisturbed` since the look, no place was taken and no mark put, so no record of the shard has been settled: what
+    /// was read in between still stands.
     Place { place: Place, ended: Option<Holder>, undisturbed: bool },
     /// In flight; a claimant that waits is in the queue now, and looks again when signalled or at `look_again`.
     InFlight { busy: Busy, look_again: Option<Moment> },
@@ -66,7 +68,7 @@ pub(crate) enum Refusal {
     Expired,
     /// Another has its place or it was removed; `by` is the token of the one that has the place now, if one has.
     Lost { by: Option<Token> },
-    /// Its lease ran out, and another is on its way to the key and was not granted it yet.
+    /// Its lease ran out, or its key is being removed by force, and whoever is on the way to the key is not there yet.
     BeingTaken,
     /// The store was closed.
     Closed,
@@ -76,7 +78,8 @@ impl Table {
     pub(crate) fn new(clock: Arc<dyn Clock>, telemetry: Arc<Telemetry>) -> Self {
         let seed = hash_seed();
         let shard = || CachePadded::new(Mutex::new(Shard::new(seed.clone())));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), seed, clock, telemetry }
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        Self { shards, seed, clock, ended_by_hand: AtomicU64::new(0), telemetry }
     }
 
     /// The time, for statistics alone; models need not see that the clock is looked at.
@@ -123,7 +126,6 @@ impl Table {
         looked: Option<Stamp>,
     ) -> Admitted {
         let now = self.clock.now();
-        let mut lost = None;
         let (name, mut shard) = self.shard(key);
         if shard.closed {
             return Admitted::Closed;
@@ -143,11 +145,7 @@ impl Table {
                 let holder =
                     Holder { token: None, attempt: 0, stored: false, purpose, since: now, deadline: None };
                 let former = entry.place.take().map(|former| Box::new(Held { former: None, ..former }));
-                let mut held = Held { id, holder, loss: None, former };
-                if purpose == Purpose::Force {
-                    lost = held.forget_former();
-                }
-                entry.place = Some(held);
+                entry.place = Some(Held { id, holder, loss: None, former });
                 let never_granted = entry.never_granted();
                 entry.set_never_granted(NeverGranted::default());
                 let place = Place::new(self, key, id, never_granted);
@@ -162,10 +160,6 @@ impl Table {
         };
         if !matches!(admitted, Admitted::Place { .. }) {
             shard.tidy(name);
-        }
-        drop(shard);
-        if let Some(lost) = lost {
-            self.tell_ended(key, &lost, LossCause::Removed, Some(now));
         }
         admitted
     }
@@ -315,6 +309,8 @@ impl Table {
                 return Ok(false);
             }
             held.holder.deadline = Some(now);
+            // A renewal that has read the clock before this, and comes after it, is to read it again.
+            self.ended_by_hand.fetch_add(1, Ordering::Release);
             (held.loss.clone(), entry.front())
         };
         if let Some(loss) = loss {

@@ -13,9 +13,9 @@ use crate::token::Token;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Admission<'a> {
-    /// Nobody has the key. `ended` is the claim whose lease ran out and whose place is taken with it.
+    /// The key can be taken.
     Free {
-        /// The claim that just ended, if one did.
+        /// The claim whose place is taken with it, if one has that: its lease ran out, or it is to be removed by force.
         ended: Option<&'a Holder>,
     },
     /// A live claim, or a settle that is not durable yet, has the key.

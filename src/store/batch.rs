@@ -1,7 +1,7 @@
 //! Many claims at once: each for itself, or all or none.
 
 use super::caller::{Caller, on_this_thread};
-use super::claim::{Step, mismatched};
+use super::claim::{Step, in_flight, mismatched};
 use super::engine::commit_one;
 use super::guard::Claim;
 use super::marked::Marked;
@@ -118,7 +118,7 @@ impl Inner {
                         continue;
                     }
                     Ok(Step::Answer(outcome)) => Ok(outcome),
-                    Ok(Step::InFlight(busy, _)) => Ok(self.told_in_flight(&busy)),
+                    Ok(Step::InFlight(busy, _)) => Ok(in_flight(&busy)),
                     Ok(Step::Again) => {
                         undecided.push((index, request, Step::Again));
                         continue;
@@ -236,7 +236,7 @@ impl Inner {
                 Refused::Again => {}
                 Refused::InFlight(busy) => {
                     if expired(self.clock.now(), deadline) {
-                        return Ok(AllClaimed::Refused { index, outcome: self.told_in_flight(&busy) });
+                        return Ok(AllClaimed::Refused { index, outcome: in_flight(&busy) });
                     }
                     // Holding nothing, wait for that one key; what is told then is not taken, but looked at anew.
                     let left = deadline.since(self.clock.now());

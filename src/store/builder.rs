@@ -1,5 +1,6 @@
 //! Opening a store: its settings, and what must be durable before the first answer.
 
+use super::engine::{EngineCell, LookedAt, commit_one};
 use super::own::{Own, ceiling_key};
 use super::request::check_terms;
 use super::retention::{self, RetentionClock};
@@ -12,7 +13,6 @@ use crate::commit::{GroupCommit, SyncBy};
 use crate::error::{InvalidSetting, OpenError, StorageError};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
-use crate::store::engine::{EngineCell, LookedAt, commit_one};
 use crate::sync::{AtomicU64, Break, Mutex, Signal};
 use crate::telemetry::{Span, Telemetry};
 use crate::timer::Timer;

@@ -78,7 +78,7 @@ impl Inner {
                 let waiting = self.waiting(&request);
                 match span.within(|| self.attempt(&request, waiting.as_ref())) {
                     Ok(Step::Answer(outcome)) => Ok(outcome),
-                    Ok(Step::InFlight(busy, _)) if waiting.is_none() => Ok(self.told_in_flight(&busy)),
+                    Ok(Step::InFlight(busy, _)) if waiting.is_none() => Ok(in_flight(&busy)),
                     Ok(step) => on_this_thread(self.go_on(Caller::Thread, &request, waiting, step, &span))
                         .map_err(|fault| failed(&request, fault)),
                     Err(fault) => Err(failed(&request, fault)),
@@ -157,7 +157,7 @@ impl Inner {
                 Some((_, deadline)) if !expired(busy.now, *deadline) => {
                     Next::WaitUntil(look_again.map_or(*deadline, |at| at.min(*deadline)))
                 }
-                _ => Next::Tell(self.told_in_flight(&busy)),
+                _ => Next::Tell(in_flight(&busy)),
             },
         })
     }
@@ -178,7 +178,7 @@ impl Inner {
                 };
                 (&counts.told_settled, state, Some(settled.about().attempt()))
             }
-            Ok(Outcome::InFlight(holder)) => return self.count_in_flight(holder, span),
+            Ok(Outcome::InFlight(holder)) => (&counts.told_in_flight, "in flight", Some(holder.attempt())),
             Ok(Outcome::Mismatched(_)) => (&counts.told_mismatched, "mismatched", None),
             Ok(Outcome::Interrupted(case)) => (&counts.told_interrupted, "interrupted", Some(case.attempt())),
             Err(error) => {
@@ -199,16 +199,6 @@ impl Inner {
             EndedBy::Reopened => Reclaim::Reopened,
         };
         self.telemetry.reclaimed(cause, claim.key().label(), claim.token(), claim.attempt());
-    }
-
-    fn count_in_flight(&self, holder: &InFlight, span: &Span) {
-        self.telemetry.told_in_flight.add(1);
-        span.state("in flight", Some(holder.attempt()));
-    }
-
-    #[inline]
-    pub(super) fn told_in_flight(&self, busy: &Busy) -> Outcome {
-        Outcome::InFlight(in_flight(busy))
     }
 
     /// Goes as far as it can without writing.
@@ -331,11 +321,11 @@ pub(super) fn mismatched(key: &Key) -> Outcome {
 }
 
 #[inline]
-pub(super) fn in_flight(busy: &Busy) -> InFlight {
-    InFlight {
+pub(super) fn in_flight(busy: &Busy) -> Outcome {
+    Outcome::InFlight(InFlight {
         token: busy.token,
         attempt: busy.attempt,
         age: busy.now.since(busy.since),
         remaining: busy.deadline.map_or(Duration::ZERO, |deadline| deadline.since(busy.now)),
-    }
+    })
 }

@@ -29,9 +29,9 @@
 //! key goes from one claim to the next without a pause. A power cut loses a tail of what was written and not synced
 //! (see [`backend`](crate::backend)), which keeps the order of entry and record on both sides.
 
-use super::Inner;
 use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
+use super::{Inner, Store};
 use crate::backend::{Commit, Engine, Swap, Write};
 use crate::clock::WallTime;
 use crate::error::{AdminError, Damage, Fault};
@@ -67,7 +67,22 @@ pub(super) fn drop_entry(
     Ok(commit_one(engine, &commit)? == Swap::Done)
 }
 
-/// What [`Store::rebuild_index`](super::Store::rebuild_index) did.
+impl Store {
+    /// Goes through all records and writes the entries of the retention index that are missing, then through all
+    /// entries and deletes those that stand for nothing. When this returns, that is durable. Claims go on meanwhile.
+    /// Reads everything that is stored; holds a page of keys in memory.
+    ///
+    /// The index keeps itself right. This is for stores whose index was lost, or that were put together by other
+    /// means.
+    ///
+    /// # Errors
+    /// [`AdminError`] if storage failed; what was written before that is harmless.
+    pub fn rebuild_index(&self) -> Result<Rebuilt, AdminError> {
+        self.0.rebuild_index()
+    }
+}
+
+/// What [`Store::rebuild_index`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Rebuilt {
@@ -175,7 +190,7 @@ impl Inner {
 
 /// The entry that belongs to the record `bytes` under `key`; `None` for one that has none.
 fn entry_of(key: &[u8], bytes: &[u8], ceiling: Token) -> Result<Option<Vec<u8>>, Damage> {
-    let key = Key::decode(key).ok_or(Damage::NotFramed { length: key.len() })?;
+    let key = Key::decode(key).ok_or(Damage::UnknownKey { length: key.len() })?;
     let record = Record::decode(bytes)?;
     decide::check_token(&record, ceiling)?;
     Ok(record.kept_until().map(|end| entry(end, record.token, &key).key))

@@ -12,6 +12,7 @@ use super::marked::Marked;
 use super::writes::{self, check_size};
 use super::{Inner, Store};
 use crate::backend::{Commit, Swap, Write};
+use crate::clock::expired;
 use crate::error::{Damage, Fault};
 use crate::key::{Key, KeyError};
 use crate::lease::{Stamp, Waiting};
@@ -373,7 +374,7 @@ impl Inner {
                 continue;
             }
             let now = self.clock.now();
-            if crate::clock::expired(now, deadline) {
+            if expired(now, deadline) {
                 let running = self.commit.stats().running;
                 return Err(Fault::SyncPending { waited: now.since(start), running });
             }

@@ -66,9 +66,7 @@ impl KvScan {
         }
         Ok(())
     }
-}
 
-impl KvScan {
     pub(super) async fn give(&mut self, caller: Caller) -> Option<Result<Pair, KvError>> {
         while self.page.is_empty() && !self.done {
             if let Err(fault) = self.turn_page(caller).await {

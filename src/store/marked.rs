@@ -25,9 +25,7 @@ impl Inner {
             Err(Refusal::Closed | Refusal::Expired) => Err(MarkRefused::Closed),
         }
     }
-}
 
-impl Inner {
     /// Puts unsynced marks on the keys of `writes`, plain values that one commit will write.
     pub(super) fn mark_writes(&self, writes: &[Write]) -> Result<Marked<'_>, Fault> {
         let also = Vec::with_capacity(writes.len());

@@ -1,12 +1,14 @@
 //! The store: where decisions, leases, group commit and a backend come together.
 //!
-//! `claim` asks and takes, `guard` is what was taken, `settle` ends it, `read` looks from outside, `run` is the whole
-//! dance in one call, `builder` opens. Plain values are in `kv`; what is written at once, effects of completions
+//! `claim` asks, `take` takes, `guard` is what was taken, `settle` ends it, `read` looks and changes from outside, `run` is
+//! the whole dance in one call, `builder` opens. Plain values are in `kv`; what is written at once, effects of completions
 //! included, in `writes`. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
 //! take the place, swap the record, sync, tell.
 
 mod act;
 mod batch;
+#[cfg(feature = "tower")]
+mod beside;
 mod builder;
 mod by_hand;
 mod caller;
@@ -56,6 +58,7 @@ pub use copy::Repaired;
 pub use copy::{Copied, CopyError, Flaw, Part, Verified};
 pub use ending::{Ending, Worked};
 pub use guard::{Claim, ExpiredLease};
+pub use index::Rebuilt;
 pub use inspect::{Inspection, KeyState, Known, Next};
 pub use kv::{Compared, Kv};
 pub use kv_error::{KvError, ValueKey};
@@ -67,7 +70,7 @@ pub use request::{IntoKey, MAX_LEASE, MAX_RETENTION, MAX_WAIT, Request};
 pub use run::{Refused, Run, RunError};
 pub use scope::{LiveClaims, Scope, ScopeCount};
 pub use settle_error::{AlreadySettled, KeyInterrupted, Lost, Retry, RetryCause, SettleError};
-pub use sweep::{Rebuilt, Swept};
+pub use sweep::Swept;
 pub use tasks::StoreFuture;
 pub use upkeep::{LossRaised, LossSignal};
 pub use watch::Stats;

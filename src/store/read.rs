@@ -47,7 +47,8 @@ impl Store {
     /// the same to a store that nobody has open, and keeps the bytes aside.
     ///
     /// # Errors
-    /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get).
+    /// [`AdminError::InFlight`] if the claim is being settled at this moment; else as [`get`](Self::get). An error that
+    /// comes before the record is gone leaves the holder as it was.
     pub fn remove_by_force(&self, key: impl IntoKey) -> Result<bool, AdminError> {
         on_this_thread(self.0.remove_by_force(Caller::Thread, key.into_key()))
     }
@@ -177,7 +178,7 @@ impl Inner {
         fenced: &mut bool,
     ) -> Result<Option<Marked<'a>>, AdminError> {
         let fail = || failed(doing, key);
-        // Before a place is taken, which ends the claim that had it.
+        // Before a place is taken, which changes memory.
         self.check_process().map_err(fail())?;
         let place = match self.table.admit(key.encoded(), purpose, None, None) {
             Admitted::Place { place, ended, .. } => {
@@ -193,7 +194,7 @@ impl Inner {
             }
             Admitted::Closed => return Err(fail()(Fault::Closed)),
         };
-        match self.change_held(key, place, &next).map_err(fail())? {
+        match self.change_held(key, purpose, place, &next).map_err(fail())? {
             // That there is nothing tells of the record too, which a late holder may have just written (rule 2).
             None if self.is_unsynced(key).map_err(fail())? => {
                 self.change_fencing(doing, key, purpose, next, fenced)
@@ -205,6 +206,7 @@ impl Inner {
     fn change_held(
         &self,
         key: &Key,
+        purpose: Purpose,
         mut place: Place,
         next: &impl Fn(Found<'_>) -> Result<Change, Damage>,
     ) -> Result<Option<Marked<'_>>, Fault> {
@@ -218,7 +220,13 @@ impl Inner {
                 None => Ok(None),
             });
             let found = record.as_ref().map(Option::as_ref).map_err(Damage::clone);
-            let Some(new) = next(found)? else { return Ok(None) };
+            let Some(new) = next(found)? else {
+                // There is nothing to take away from a live claim but the key.
+                if purpose == Purpose::Force {
+                    place.fence_former();
+                }
+                return Ok(None);
+            };
             let hint = index::hint(key, record.ok().flatten().as_ref(), new.as_ref());
             let new = new.map(|record| record.encode());
             // The mark goes on before the swap (rule 1), and not before it is certain that there will be one.
@@ -240,7 +248,7 @@ impl Inner {
             }
         };
         place.found(None); // the record that it spoke of is gone
-        place.changed();
+        place.fence_former();
         drop(place);
         Ok(Some(marked))
     }

@@ -166,7 +166,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// An engine whose commits are noted before they begin.
+/// An engine whose commits are watched: each begins once it may, and is noted when it has returned.
 #[derive(Debug)]
 pub(super) struct Recorder {
     engine: Arc<dyn Engine>,

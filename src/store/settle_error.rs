@@ -151,11 +151,11 @@ pub enum RetryCause {
     )]
     OtherEffects,
     /// The lease of this claim, which is kept in memory alone, had run out, and another is on its way to the key at
-    /// this moment; nothing was changed. Once that one is granted the key, this claim is lost; if it fails, this one
-    /// settles as before.
+    /// this moment; or the key is being removed by force. Nothing was changed. Once that is done, this claim is lost; if it
+    /// fails, this one settles as before.
     #[error(
-        "its lease had run out, and another is on its way to the key and was not granted it yet; try again, which \
-         tells which of the two has it"
+        "its lease had run out, and another is on its way to the key and not there yet, or the key is being removed by \
+         force; try again, which tells whether the claim is lost"
     )]
     BeingTaken,
     /// It went wrong underneath.

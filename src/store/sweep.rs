@@ -11,7 +11,7 @@
 //! # Locking
 //! One mutex around the place of the next step and what is told of the last; never held across I/O.
 
-use super::engine::EngineCell;
+use super::engine::{EngineCell, commit_one};
 use super::retention::{self, RetentionClock};
 use super::{Inner, Store, index};
 use crate::backend::{Commit, Engine, Swap};
@@ -23,7 +23,6 @@ use crate::lease::{Found, Mark, Stamp, Table};
 use crate::protocol::Purpose;
 use crate::protocol::decide::{self, Sweeping};
 use crate::record::Record;
-use crate::store::engine::commit_one;
 use crate::sync::{Break, Mutex, Signal, spawn};
 use crate::telemetry::Telemetry;
 use crate::token::Tokens;
@@ -71,22 +70,7 @@ impl Store {
         let swept = self.0.sweeper.sweep(limit);
         swept.map_err(|fault| AdminError::Failed { doing: "sweeping", on: "the store".to_owned(), fault })
     }
-
-    /// Goes through all records and writes the entries of the retention index that are missing, then through all
-    /// entries and deletes those that stand for nothing. When this returns, that is durable. Claims go on meanwhile.
-    /// Reads everything that is stored; holds a page of keys in memory.
-    ///
-    /// The index keeps itself right. This is for stores whose index was lost, or that were put together by other
-    /// means.
-    ///
-    /// # Errors
-    /// [`AdminError`] if storage failed; what was written before that is harmless.
-    pub fn rebuild_index(&self) -> Result<Rebuilt, AdminError> {
-        self.0.rebuild_index()
-    }
 }
-
-pub use index::Rebuilt;
 
 /// Sweeps, by a thread of its own or when asked to.
 pub(super) struct Sweeper {

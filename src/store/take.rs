@@ -221,10 +221,14 @@ impl Inner {
             }
             // Its fate is unknown: look (P9). If it did not land, the error is told and nothing is held.
             Err(error) => {
-                let found = self.engine.get()?.read(request.key.encoded())?;
-                if found.as_ref() != Some(&write.bytes) && !Break::ErrorGrants.is() {
-                    write.place.not_written();
-                    return Err(error.into());
+                let found = self.engine.get().and_then(|engine| Ok(engine.read(request.key.encoded())?));
+                match found {
+                    Ok(found) if found.as_ref() == Some(&write.bytes) || Break::ErrorGrants.is() => {}
+                    Ok(_) => {
+                        write.place.not_written();
+                        return Err(error.into());
+                    }
+                    Err(_) => return Err(error.into()),
                 }
             }
         }

@@ -211,9 +211,8 @@ impl Inner {
             fault,
         })
     }
-}
 
-impl Inner {
+    /// What completes with `value` and writes `effects` with it.
     pub(super) fn act_with<T: Serialize + ?Sized>(
         &self,
         value: &T,

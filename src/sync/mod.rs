@@ -2,8 +2,8 @@
 //! `cfg(shuttle)`.
 //!
 //! This folder alone names any of them, so that a model runs the same code as production. Loom explores every
-//! interleaving of a few threads, shuttle draws some of many. Neither has timed waits; [`Signal::wait_for`] is therefore only called by [`SystemClock`](crate::SystemClock), and models
-//! use [`ManualClock`](crate::ManualClock).
+//! interleaving of a few threads, shuttle draws some of many. Neither has timed waits; [`Signal::wait_for`] is therefore
+//! only called by [`SystemClock`](crate::SystemClock), and models use [`ManualClock`](crate::ManualClock).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
 
 mod breaks;
@@ -14,6 +14,7 @@ mod imp;
 #[path = "real.rs"]
 mod imp;
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -23,7 +24,6 @@ use std::time::Duration;
 
 pub use breaks::Break;
 pub(crate) use imp::{AtomicU64, Guard, Mutex, Ordering, ThreadId, hash_seed, process_seed, spawn};
-use std::cell::RefCell;
 
 /// A flag that one side raises and the other side waits for and takes down: a thread, or a task.
 ///

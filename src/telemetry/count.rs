@@ -39,7 +39,7 @@ impl Count {
     pub(crate) fn add(&self, events: u64) {
         self.count.add(events);
         #[cfg(feature = "metrics")]
-        self.handle.increment(events);
+        super::tell(|| self.handle.increment(events));
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -58,7 +58,7 @@ impl Gauge {
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
     pub(crate) fn set(&self, value: f64) {
         #[cfg(feature = "metrics")]
-        self.handle.set(value);
+        super::tell(|| self.handle.set(value));
     }
 }
 
@@ -76,13 +76,13 @@ impl Sizes {
     pub(crate) fn record(&self, size: u64) {
         self.note(size);
         #[cfg(feature = "metrics")]
-        self.handle.record(float(size));
+        super::tell(|| self.handle.record(float(size)));
     }
 
     pub(crate) fn record_time(&self, took: Duration) {
         self.note(nanos(took));
         #[cfg(feature = "metrics")]
-        self.handle.record(took.as_secs_f64());
+        super::tell(|| self.handle.record(took.as_secs_f64()));
     }
 
     fn note(&self, size: u64) {

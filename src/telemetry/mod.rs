@@ -6,8 +6,11 @@
 //!
 //! No key, value or fingerprint is ever told. What stands for a key is its [`KeyLabel`], as in errors.
 //!
+//! Recorders and subscribers are somebody else's code. What is counted and logged here is told by the store in the
+//! middle of what others wait for, so a panic of theirs ends here. One of a span's goes on in whoever is at work in it.
+//!
 //! # Locking
-//! Recorders and subscribers are somebody else's code, so nothing here is called under a lock.
+//! Nothing here is called under a lock, for the same reason.
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 mod count;
@@ -26,6 +29,12 @@ use count::{Meter, Unit};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Calls somebody else's code. A panic of it is its own loss; the hook has told it.
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+fn tell(call: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+}
 
 /// The target of all spans and events.
 #[cfg(feature = "tracing")]
@@ -206,38 +215,46 @@ impl Telemetry {
         };
         count.add(1);
         #[cfg(feature = "tracing")]
-        tracing::info!(
-            target: TARGET, store = &*self.store, %key, token = token.get(), attempt, cause,
-            "granted a key whose holder had ended without settling"
-        );
+        tell(|| {
+            tracing::info!(
+                target: TARGET, store = &*self.store, %key, token = token.get(), attempt, cause,
+                "granted a key whose holder had ended without settling"
+            );
+        });
     }
 
     /// The lease of a claim had run out when it ended. `key` is as it is stored.
     pub(crate) fn lease_overrun(&self, key: &[u8], token: Option<Token>, attempt: u32, by: Duration) {
         self.lease_overruns.add(1);
         #[cfg(feature = "tracing")]
-        tracing::warn!(
-            target: TARGET, store = &*self.store, key = %KeyLabel::of(key), token = token.map(Token::get), attempt, ?by,
-            "a claim outlived its lease: make the lease longer, or keep it alive"
-        );
+        tell(|| {
+            tracing::warn!(
+                target: TARGET, store = &*self.store, key = %KeyLabel::of(key), token = token.map(Token::get), attempt, ?by,
+                "a claim outlived its lease: make the lease longer, or keep it alive"
+            );
+        });
     }
 
     pub(crate) fn settle_refused_late(&self, key: KeyLabel, token: Token, by: Option<Token>) {
         self.refused_late.add(1);
         #[cfg(feature = "tracing")]
-        tracing::warn!(
-            target: TARGET, store = &*self.store, %key, token = token.get(), current = by.map(Token::get),
-            "refused to settle a claim that was lost: what its work did outside the store may be done twice"
-        );
+        tell(|| {
+            tracing::warn!(
+                target: TARGET, store = &*self.store, %key, token = token.get(), current = by.map(Token::get),
+                "refused to settle a claim that was lost: what its work did outside the store may be done twice"
+            );
+        });
     }
 
     pub(crate) fn damaged(&self, key: KeyLabel, damage: &Damage) {
         self.damaged.add(1);
         #[cfg(feature = "tracing")]
-        tracing::error!(
-            target: TARGET, store = &*self.store, %key, %damage,
-            "met a damaged record; its key is not granted until it is removed by force"
-        );
+        tell(|| {
+            tracing::error!(
+                target: TARGET, store = &*self.store, %key, %damage,
+                "met a damaged record; its key is not granted until it is removed by force"
+            );
+        });
     }
 
     /// A sync has ended well that took so long and covered so many writes.
@@ -250,20 +267,27 @@ impl Telemetry {
     pub(crate) fn slow_sync(&self, so_far: Duration) {
         self.slow_syncs.add(1);
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: TARGET, store = &*self.store, ?so_far, "a sync is slow: look at the disk");
+        tell(
+            || tracing::warn!(target: TARGET, store = &*self.store, ?so_far, "a sync is slow: look at the disk"),
+        );
     }
 
     /// A sync has failed.
     pub(crate) fn is_poisoned(&self, poisoned: &Poisoned) {
         self.poisoned.set(1.0);
         #[cfg(feature = "tracing")]
-        tracing::error!(target: TARGET, store = &*self.store, "{poisoned}");
+        tell(|| tracing::error!(target: TARGET, store = &*self.store, "{poisoned}"));
     }
 
     pub(crate) fn sweep_failed(&self, error: &dyn fmt::Display) {
         self.sweep_failures.add(1);
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: TARGET, store = &*self.store, error = %error, "a sweep failed; the next one goes on behind it");
+        tell(|| {
+            tracing::warn!(
+                target: TARGET, store = &*self.store, error = %error,
+                "a sweep failed; the next one goes on behind it"
+            );
+        });
     }
 
     /// How long ago the first record that a sweep has left undone came due.
@@ -292,17 +316,17 @@ impl Telemetry {
     /// The store is open, and hands out tokens from `first` on.
     pub(crate) fn opened(&self, first: Token) {
         #[cfg(feature = "tracing")]
-        tracing::info!(target: TARGET, store = &*self.store, first_token = first.get(), "opened");
+        tell(|| tracing::info!(target: TARGET, store = &*self.store, first_token = first.get(), "opened"));
     }
 
     pub(crate) fn closed(&self, error: Option<&dyn fmt::Display>) {
         #[cfg(feature = "tracing")]
-        match error {
+        tell(|| match error {
             None => tracing::info!(target: TARGET, store = &*self.store, "closed"),
             Some(error) => {
                 tracing::warn!(target: TARGET, store = &*self.store, error = %error, "closed, and not cleanly");
             }
-        }
+        });
     }
 
     /// Tells a recorder how things stand.

@@ -182,10 +182,6 @@ impl User {
                 }
                 return self.after();
             }
-            // Fenced all the same, so that it may be told so, and may settle as one whose lease is over.
-            if let Some(held) = self.held.get_mut(&name).filter(|_| by_force) {
-                held.until = held.until.min(self.ledger.elapsed);
-            }
             self.after()?;
         }
         panic!("P6 never stuck: {name:?} is not removed");

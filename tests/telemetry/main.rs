@@ -15,6 +15,7 @@ mod faults;
 mod http_world;
 mod logs;
 mod named;
+mod panics;
 mod plays;
 mod plays_of_ends;
 #[path = "../http/script.rs"]

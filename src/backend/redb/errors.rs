@@ -3,7 +3,6 @@
 use crate::backend::readable::readable;
 use crate::error::{OpenError, StorageError};
 use ::redb::Error;
-use std::any::Any;
 use std::io;
 
 pub(super) fn open_error(place: String, error: Error) -> OpenError {
@@ -35,10 +34,4 @@ pub(super) fn cause(error: Error) -> Box<dyn std::error::Error + Send + Sync> {
         }
         error => format!("redb: {}", readable(&error.to_string())).into(),
     }
-}
-
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("redb panicked: {}", readable(text.unwrap_or("without a message")))
 }

@@ -21,6 +21,7 @@ mod room;
 
 use super::folder::{Folder, sync_folder};
 use super::format::{self, Files};
+use super::readable::panic_text;
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit};
 use crate::error::{OpenError, StorageError};
@@ -30,7 +31,7 @@ use ::redb::{
     AccessGuard, Builder, Database, Durability, Error, ReadOnlyTable, ReadableDatabase as _,
     ReadableTable as _, Table, TableDefinition,
 };
-use errors::{cause, open_error, panic_text};
+use errors::{cause, open_error};
 use queue::{Job, Queue};
 use room::{Room, Roomy};
 use std::fmt;
@@ -120,7 +121,7 @@ impl Redb {
         let room = Arc::new(Room::new(&folder));
         let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder, &room))) {
             Ok(database) => database.map_err(|error| open_error(place.clone(), error))?,
-            Err(panic) => return Err(damaged(&panic_text(&*panic))),
+            Err(panic) => return Err(damaged(&panic_text("redb", &*panic))),
         };
         room.take();
         let engine = RedbEngine {
@@ -135,7 +136,7 @@ impl Redb {
         match catch_unwind(AssertUnwindSafe(|| engine.read_page(b"", None, &mut page))) {
             // Damage behind is told to whoever asks for it.
             _ if !page.is_empty() => Ok(engine),
-            Err(panic) => Err(damaged(&panic_text(&*panic))),
+            Err(panic) => Err(damaged(&panic_text("redb", &*panic))),
             Ok(Err(error)) => Err(open_error(place, error)),
             Ok(Ok(())) if engine.folder.existed() => Err(damaged("it held records, and redb finds none")),
             Ok(Ok(())) => Ok(engine),
@@ -206,7 +207,7 @@ impl RedbEngine {
     ) -> Result<T, StorageError> {
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(done) => done.map_err(|error| self.error(doing, error)),
-            Err(panic) => Err(StorageError::new(doing, self.folder.name(), panic_text(&*panic))),
+            Err(panic) => Err(StorageError::new(doing, self.folder.name(), panic_text("redb", &*panic))),
         }
     }
 

@@ -58,19 +58,11 @@ struct Stamp {
 
 impl Barrier {
     pub(super) fn new(folder: &Folder) -> Result<Self, OpenError> {
-        let place = folder.name();
-        let open = |path: PathBuf| {
-            File::open(path).map_err(|error| {
-                let source = StorageError::new("opening sled's files in", place.clone(), error);
-                OpenError::Storage { place: place.clone(), source }
-            })
-        };
+        let failed = || folder.failed("opening sled's files in");
+        let open = |path: PathBuf| File::open(path).map_err(failed());
         let log = open(folder.main())?;
         let (held, spare) = (open(folder.blobs())?, open(folder.blobs())?);
-        let listing = Dir::read_from(&held).map_err(|error| {
-            let source = StorageError::new("opening sled's files in", place.clone(), io::Error::from(error));
-            OpenError::Storage { place: place.clone(), source }
-        })?;
+        let listing = Dir::read_from(&held).map_err(io::Error::from).map_err(failed())?;
         Ok(Self {
             root: folder.path().to_owned(),
             engine: folder.engine(),

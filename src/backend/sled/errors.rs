@@ -2,7 +2,6 @@
 
 use crate::backend::readable::{code_in, readable};
 use crate::error::{OpenError, StorageError};
-use std::any::Any;
 use std::io;
 
 pub(super) fn open_error(place: String, error: ::sled::Error) -> OpenError {
@@ -36,10 +35,4 @@ pub(super) fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + 
         Error::ReportableBug(what) | Error::Unsupported(what) => format!("sled: {}", readable(&what)).into(),
         Error::CollectionNotFound(_) => "sled finds no tree of that name".into(),
     }
-}
-
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("sled panicked: {}", readable(text.unwrap_or("without a message")))
 }

@@ -28,7 +28,7 @@ const TAIL_PREFIX: &str = "claimdb-tail 1 ";
 /// The checksum of what an opening reads which goes by a snapshot that reaches so far: segments of the log, and files
 /// in `blobs/`.
 fn checksum_from(folder: &Folder, reaches: u64) -> io::Result<u32> {
-    let mut log = File::open(folder.engine().join("db"))?;
+    let mut log = File::open(folder.main())?;
     let (length, first) = (log.metadata()?.len(), reaches / SEGMENT * SEGMENT);
     let mut checksum = crc32fast::Hasher::new();
     for at in (0..length).step_by(SEGMENT_SIZE) {

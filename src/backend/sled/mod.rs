@@ -30,13 +30,14 @@ mod snapshot;
 
 use super::folder::Folder;
 use super::format::{self, Files};
+use super::readable::panic_text;
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
 use crate::telemetry::opening;
 use barrier::Barrier;
-use errors::{cause, open_error, panic_text};
+use errors::{cause, open_error};
 use lock::SledsLock;
 use messages::Refusal;
 use room::Room;
@@ -117,11 +118,7 @@ impl InFolder for Sled {
         replace::mend(&folder)?;
         // A log that was cut no repair opens, and `tail` is evidence.
         folder.has_whole_main()?;
-        log::put_bad_tail_aside(&folder).map_err(|error| {
-            let place = folder.name();
-            let source = StorageError::new("putting the file `tail` aside in", place.clone(), error);
-            OpenError::Storage { place, source }
-        })
+        log::put_bad_tail_aside(&folder).map_err(folder.failed("putting the file `tail` aside in"))
     }
 }
 
@@ -133,25 +130,19 @@ impl Sled {
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
         folder.has_whole_main()?;
-        let failed = |doing| {
-            let place = folder.name();
-            move |error: io::Error| {
-                let source = StorageError::new(doing, place.clone(), error);
-                OpenError::Storage { place, source }
-            }
-        };
         if folder.was_closed_cleanly()
-            && let Some(reason) = log::damage_in_tail(&folder).map_err(failed("reading sled's log in"))?
+            && let Some(reason) =
+                log::damage_in_tail(&folder).map_err(folder.failed("reading sled's log in"))?
         {
             return Err(OpenError::Damaged { place: folder.name(), reason });
         }
-        room::release(&folder).map_err(failed("giving reserved room back in"))?;
+        room::release(&folder).map_err(folder.failed("giving reserved room back in"))?;
         folder.prepare()?;
-        make_private(&folder).map_err(failed("making sled's folder in"))?;
+        make_private(&folder).map_err(folder.failed("making sled's folder in"))?;
         // Of a store that has had no sync nothing was told, and there is nothing that sled could lose.
         let end = match folder.existed().then(|| recovery::advance(&folder)).transpose() {
             Ok(end) => end.flatten(),
-            Err(Refusal::Failed(error)) => return Err(failed("reading sled's log in")(error)),
+            Err(Refusal::Failed(error)) => return Err(folder.failed("reading sled's log in")(error)),
             Err(Refusal::Damaged(reason)) => return Err(OpenError::Damaged { place: folder.name(), reason }),
         };
         let opened = self.open_sled(&folder);
@@ -161,11 +152,11 @@ impl Sled {
             if let Ok(barrier) = Barrier::new(&folder) {
                 barrier.wait_for_sleds_lock();
             }
-            end.put_back(&folder).map_err(failed("putting back what sled cut off in"))?;
+            end.put_back(&folder).map_err(folder.failed("putting back what sled cut off in"))?;
             opening::mended("sled had cut its log at a read that failed, and that is put back");
             let reason = "a part of its log that had just been read could not be read again; nothing was lost. Look at \
                           the disk";
-            return Err(failed("opening sled in")(io::Error::other(reason)));
+            return Err(folder.failed("opening sled in")(io::Error::other(reason)));
         }
         let (db, config) = opened?;
         let place = folder.name();
@@ -175,7 +166,7 @@ impl Sled {
             return Err(OpenError::Damaged { place, reason });
         }
         let (barrier, room) = (Barrier::new(&folder)?, Room::new(&folder)?);
-        let lock = SledsLock::find(&folder.engine().join("db"));
+        let lock = SledsLock::find(&folder.main());
         let stuck = Mutex::new(false);
         Ok(SledEngine { db: Some(db), config, stuck, lock, barrier, room, folder: Arc::new(folder) })
     }
@@ -189,7 +180,9 @@ impl Sled {
         match catch_unwind(AssertUnwindSafe(|| config.open())) {
             Ok(Ok(db)) => Ok((db, config)),
             Ok(Err(error)) => Err(open_error(folder.name(), error)),
-            Err(panic) => Err(OpenError::Damaged { place: folder.name(), reason: panic_text(&*panic) }),
+            Err(panic) => {
+                Err(OpenError::Damaged { place: folder.name(), reason: panic_text("sled", &*panic) })
+            }
         }
     }
 }

@@ -54,10 +54,8 @@ impl Room {
     /// Takes what room there is.
     pub(super) fn new(folder: &Folder) -> Result<Self, OpenError> {
         let place = folder.name();
-        let log = OpenOptions::new().write(true).open(folder.engine().join("db")).map_err(|error| {
-            let source = StorageError::new("opening sled's log in", place.clone(), error);
-            OpenError::Storage { place: place.clone(), source }
-        })?;
+        let log = OpenOptions::new().write(true).open(folder.main());
+        let log = log.map_err(folder.failed("opening sled's log in"))?;
         let room = Self { place, reserve: Reserve::of(folder), log, state: Mutex::new(State::default()) };
         room.take();
         Ok(room)

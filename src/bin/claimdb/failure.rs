@@ -63,6 +63,14 @@ impl Failure {
         Self::opening(Path::new(place), error)
     }
 
+    /// `doing` says what was tried, and on which key.
+    pub(crate) fn no_such_key(doing: impl Display) -> Self {
+        Self::NoSuchKey(format!(
+            "{doing}: there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a \
+             key that has one"
+        ))
+    }
+
     pub(crate) fn claiming(line: u64, error: &ClaimError) -> Self {
         let text = format!("line {line}: {error}");
         match error {

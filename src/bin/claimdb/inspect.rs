@@ -53,10 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     if args.json { write_json(&told) } else { write_line(told::whole(&told)) }?;
     if told.state == "absent" {
-        return Err(Failure::NoSuchKey(format!(
-            "inspecting {}: there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key that has one",
-            told.key
-        )));
+        return Err(Failure::no_such_key(format_args!("inspecting {}", told.key)));
     }
     Ok(())
 }

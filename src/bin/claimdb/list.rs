@@ -1,7 +1,7 @@
 //! `claimdb list`: the keys there are.
 
 use crate::ask::{Place, bytes_of, unexpected, write_json};
-use crate::counts::write_line;
+use crate::counts::{counted, write_line};
 use crate::failure::Failure;
 use crate::{span, told};
 use claimdb::admin::{Answer, Command, Wanted};
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         let more = if more { ", and there are more (--limit)" } else { "" };
         // With standard error gone there is nobody left to tell.
-        let _ = writeln!(io::stderr(), "{keys} keys{more}");
+        let _ = writeln!(io::stderr(), "{}{more}", counted(keys, "key", "keys"));
     }
     if damaged > 0 {
         return Err(Failure::Damaged(format!(

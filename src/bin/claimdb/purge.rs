@@ -114,11 +114,7 @@ fn purge(store: &Store, what: &What, force: bool) -> Result<u64, Failure> {
             let removed = if force { store.remove_by_force(key) } else { store.remove(key) };
             match removed {
                 Ok(true) => Ok(1),
-                Ok(false) => {
-                    return Err(Failure::NoSuchKey(format!(
-                        "purging {key}: there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key that has one"
-                    )));
-                }
+                Ok(false) => return Err(Failure::no_such_key(format_args!("purging {key}"))),
                 Err(error) => Err(error),
             }
         }

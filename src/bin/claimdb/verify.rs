@@ -11,8 +11,8 @@ use std::path::PathBuf;
 ///
 /// Reads every record, plain value and index entry, and tells each flaw in a line with a hash that stands for its
 /// key. Pages that the engine itself cannot read are walked around: each stretch of them is one flaw, with the hashes of
-/// the keys that the retention index knows of there. Nothing is written to the store but what opening it always does. No process may have it open. Exit code 0
-/// says that it is sound, 4 that it is damaged.
+/// the keys that the retention index knows of there. Nothing is written to the store but what opening it always does.
+/// No process may have it open. Exit code 0 says that it is sound, 4 that it is damaged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -1,11 +1,7 @@
 //! Claims, locks and what is done to keys from outside.
 
 use super::StoreFuture;
-#[cfg(feature = "tower")]
-use crate::error::StorageError;
 use crate::error::{AdminError, ClaimError};
-#[cfg(feature = "tower")]
-use crate::record::Terms;
 use crate::record::{Kept, Omission};
 use crate::store::act::Act;
 use crate::store::caller::Caller;
@@ -15,10 +11,6 @@ use crate::store::{
     AllClaimed, CheckpointError, Claim, Ending, IntoKey, LiveClaims, Lock, Outcome, Request, Resolution, Run,
     RunError, Scope, SettleError, Store, Worked, Writes,
 };
-#[cfg(feature = "tower")]
-use crate::sync::Signal;
-#[cfg(feature = "tower")]
-use crate::timer::Alarm;
 use crate::token::Token;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -300,31 +292,5 @@ impl Claim {
 
     fn settle_task(self, act: Result<Act, RetryCause>) -> StoreFuture<Result<(), SettleError>> {
         StoreFuture::of(self.settle(Caller::Task, act))
-    }
-}
-
-/// What the HTTP layer needs beside the public interface.
-#[cfg(feature = "tower")]
-impl Store {
-    /// The terms of such a claim, with the store's defaults filled in; an error if none can be made.
-    pub(crate) fn check(&self, request: &Request) -> Result<Terms, ClaimError> {
-        self.0.check(request).map(|request| request.terms)
-    }
-
-    /// Raises `signal` once `span` has passed on the store's clock, or once the store is closed, which cancels alarms.
-    pub(crate) fn ring(&self, span: Duration, signal: &Arc<Signal>) -> Result<Alarm, StorageError> {
-        let raised = Raised(Arc::clone(signal));
-        self.0.timer.set(self.0.clock.now().after(span), move || drop(raised))
-    }
-}
-
-/// Raises its signal when it is dropped.
-#[cfg(feature = "tower")]
-struct Raised(Arc<Signal>);
-
-#[cfg(feature = "tower")]
-impl Drop for Raised {
-    fn drop(&mut self) {
-        self.0.notify();
     }
 }

@@ -1,0 +1,177 @@
+//! Recorders and subscribers that panic: their loss, and not the store's. In real time where syncs are waited for: no manual
+//! clock would end a wait for one that nobody makes.
+
+use crate::faults::{Faulty, Syncs};
+use claimdb::{ClaimError, Fault, ManualClock, Outcome, Settled, Store, SyncBy};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+
+/// A recorder whose every handle panics once it is told to.
+#[derive(Clone, Default)]
+struct Panics(Arc<AtomicBool>);
+
+impl Panics {
+    fn told(&self) {
+        assert!(!self.0.load(Ordering::Relaxed), "on purpose");
+    }
+}
+
+impl CounterFn for Panics {
+    fn increment(&self, _: u64) {
+        self.told();
+    }
+
+    fn absolute(&self, _: u64) {
+        self.told();
+    }
+}
+
+impl GaugeFn for Panics {
+    fn increment(&self, _: f64) {
+        self.told();
+    }
+
+    fn decrement(&self, _: f64) {
+        self.told();
+    }
+
+    fn set(&self, _: f64) {
+        self.told();
+    }
+}
+
+impl HistogramFn for Panics {
+    fn record(&self, _: f64) {
+        self.told();
+    }
+}
+
+impl Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Arc::new(self.clone()))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::new(self.clone()))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(Arc::new(self.clone()))
+    }
+}
+
+/// A subscriber that panics at the beginning of a sync's span, or at what is recorded of it, and at each event.
+struct AtSyncs {
+    begins: bool,
+}
+
+const SYNC: u64 = 2;
+
+impl Subscriber for AtSyncs {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let is_sync = span.metadata().name() == "sync";
+        assert!(!(is_sync && self.begins), "on purpose");
+        Id::from_u64(if is_sync { SYNC } else { 1 })
+    }
+
+    fn record(&self, span: &Id, _: &Record<'_>) {
+        assert!(span.into_u64() != SYNC, "on purpose");
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        panic!("on purpose");
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Completes a key and has another read it; tells whether all of that went as ever.
+fn completes(store: &Store, key: &str) -> bool {
+    let complete = || {
+        let claim = store.claim(key).ok()?.granted()?;
+        claim.complete("done").ok()?;
+        Some(matches!(store.claim(key), Ok(Outcome::Settled(Settled::Completed(_)))))
+    };
+    catch_unwind(AssertUnwindSafe(complete)).ok().flatten() == Some(true)
+}
+
+#[test]
+fn a_recorder_that_panics_stops_no_sync_and_no_claim() {
+    for sync_by in [SyncBy::Thread, SyncBy::Caller] {
+        let panics = Panics::default();
+        let builder = Store::builder(Faulty::new()).sync_by(sync_by).sync_limit(Duration::from_secs(20));
+        let store = metrics::with_local_recorder(&panics, || builder.open()).unwrap();
+        panics.0.store(true, Ordering::Relaxed);
+        let completed = ["one", "two"].map(|key| completes(&store, key));
+        panics.0.store(false, Ordering::Relaxed);
+        assert_eq!(
+            completed, [true; 2],
+            "P6 never stuck: {sync_by:?}: a recorder that panics has stopped the store"
+        );
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_recorder_that_panics_over_an_overrun_does_not_panic_in_a_drop() {
+    let (panics, clock) = (Panics::default(), ManualClock::new());
+    let builder = Store::builder(Faulty::new()).clock(clock.clone()).sync_by(SyncBy::Caller);
+    let store = metrics::with_local_recorder(&panics, || builder.open()).unwrap();
+    let claim = store.claim("k").unwrap().granted().expect("nobody else has it");
+    clock.advance(claim.remaining());
+    panics.0.store(true, Ordering::Relaxed);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(claim)));
+    panics.0.store(false, Ordering::Relaxed);
+    assert!(dropped.is_ok(), "P6 never stuck: a drop has panicked");
+    assert!(store.claim("k").unwrap().granted().is_some(), "P6 never stuck: the claim was dropped");
+}
+
+#[test]
+fn a_subscriber_that_panics_at_a_sync_stops_no_other() {
+    for begins in [true, false] {
+        let builder =
+            Store::builder(Faulty::new()).sync_by(SyncBy::Caller).sync_limit(Duration::from_secs(1));
+        let store = builder.open().unwrap();
+        let complete = || ["one", "two"].map(|key| completes(&store, key));
+        let completed = tracing::subscriber::with_default(AtSyncs { begins }, complete);
+        assert_eq!(completed, [true; 2], "P6 never stuck: a subscriber that panics has stopped the syncs");
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_though_the_subscriber_panics_over_it() {
+    let drive = Faulty::new();
+    let builder = Store::builder(drive.clone()).sync_by(SyncBy::Caller).sync_limit(Duration::from_secs(1));
+    let store = builder.open().unwrap();
+    drive.syncs(Syncs::Fail);
+    let sync = || catch_unwind(AssertUnwindSafe(|| store.sync()));
+    let told = tracing::subscriber::with_default(AtSyncs { begins: false }, sync);
+    assert!(!matches!(told, Ok(Ok(()))), "P9 fail closed: a failed sync was told as one that ended well");
+    drive.syncs(Syncs::Work);
+    let told = store.claim("k");
+    let poisoned = matches!(told, Err(ClaimError::Failed { fault: Fault::Poisoned(_), .. }));
+    assert!(poisoned, "P9 fail closed: a failed sync went unnoticed: {told:?}");
+}
