@@ -167,3 +167,26 @@ fn what_is_not_a_file_is_damage_and_nobody_waits_for_it() {
         }
     }
 }
+
+/// sled writes its settings in two steps, and refuses for ever a folder in which it finds the first alone.
+#[test]
+fn a_first_opening_that_was_cut_off_is_made_again() {
+    let whole = fs::read(store(Engine::Sled).path().join("sled/conf")).unwrap();
+    for written in 0..=whole.len() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("sled")).unwrap();
+        fs::write(folder.path().join("sled/conf"), &whole[..written]).unwrap();
+        if written % 2 == 0 {
+            // A file system may have made room for what it had not written yet.
+            let file = fs::OpenOptions::new().write(true).open(folder.path().join("sled/conf")).unwrap();
+            file.set_len(whole.len() as u64).unwrap();
+        }
+        let opened = open(Engine::Sled, folder.path());
+        let store =
+            opened.unwrap_or_else(|error| panic!("P6 never stuck: {written} bytes of `conf`: {error}"));
+        store.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+        store.close().unwrap();
+        assert!(has_its_record(Engine::Sled, folder.path()));
+        assert_eq!(fs::read(folder.path().join("sled/conf")).unwrap(), whole);
+    }
+}

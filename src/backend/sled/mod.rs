@@ -42,7 +42,7 @@ use lock::SledsLock;
 use messages::Refusal;
 use room::Room;
 use std::fmt;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::ops::{Bound, ControlFlow};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -139,6 +139,9 @@ impl Sled {
         room::release(&folder).map_err(folder.failed("giving reserved room back in"))?;
         folder.prepare()?;
         make_private(&folder).map_err(folder.failed("making sled's folder in"))?;
+        if !folder.existed() {
+            forget_torn_conf(&folder).map_err(folder.failed("reading sled's `conf` in"))?;
+        }
         // Of a store that has had no sync nothing was told, and there is nothing that sled could lose.
         let end = match folder.existed().then(|| recovery::advance(&folder)).transpose() {
             Ok(end) => end.flatten(),
@@ -195,6 +198,19 @@ fn make_private(folder: &Folder) -> io::Result<()> {
         OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
     }
     Ok(())
+}
+
+/// Empties a `conf` that a first opening was writing when it was cut off. sled writes it in two steps and looks at its
+/// checksum only to warn: without the second step it reads the version as 0.3, and would never open the folder again.
+fn forget_torn_conf(folder: &Folder) -> io::Result<()> {
+    let conf = folder.engine().join("conf");
+    let written = fs::read(&conf)?;
+    let is_whole =
+        |(settings, checksum): (&[u8], &[u8; 4])| *checksum == crc32fast::hash(settings).to_le_bytes();
+    if written.split_last_chunk().is_some_and(is_whole) {
+        return Ok(());
+    }
+    OpenOptions::new().write(true).truncate(true).open(conf).map(drop)
 }
 
 struct SledEngine {
