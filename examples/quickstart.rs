@@ -2,9 +2,10 @@
 //!
 //! Run it again: the receipt is the stored one, and nothing is charged.
 
-use claimdb::{Outcome, Request, Settled, Store, Token};
+use claimdb::{Claim, Ending, Outcome, Request, Settled, Store, Token, Worked};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -14,9 +15,21 @@ struct Receipt {
 }
 
 /// Stands for the payment provider, which remembers the greatest token it has seen and refuses lesser ones.
-fn charge(order: &str, cents: u64, token: Token) -> Receipt {
+fn charge(order: &str, cents: u64, token: Token) -> io::Result<Receipt> {
     println!("charging {cents} cents for {order} under token {token}");
-    Receipt { order: order.to_owned(), cents }
+    Ok(Receipt { order: order.to_owned(), cents })
+}
+
+/// Asks the provider whether it has charged for `order`. This one keeps no books, so it cannot say that it has.
+fn charged(order: &str) -> io::Result<Option<Receipt>> {
+    println!("asking whether {order} was charged");
+    Ok(None)
+}
+
+/// Of the charge that an attempt before this one has made, if it came that far, or of a new one.
+fn charge_or_find(claim: &Claim, order: &str, cents: u64) -> io::Result<Receipt> {
+    let made = if claim.previous().is_some() { charged(order)? } else { None };
+    made.map_or_else(|| charge(order, cents, claim.token()), Ok)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,10 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let request = Request::new("order-42").wait(Duration::from_secs(2));
     let receipt: Receipt = match store.claim(request)? {
         Outcome::Granted(claim) => {
-            if let Some(previous) = claim.previous() {
-                println!("attempt {} with token {} may have charged", claim.attempt() - 1, previous.token);
-            }
-            let receipt = charge("order-42", 1999, claim.token());
+            let receipt = charge_or_find(&claim, "order-42", 1999)?;
             claim.complete(&receipt)?;
             receipt
         }
@@ -49,9 +59,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("{receipt:?}");
 
-    // The whole dance in one call.
-    let work = |claim: &claimdb::Claim| Ok::<_, std::io::Error>(charge("order-43", 500, claim.token()));
-    let receipt = store.run("order-43", work)?;
+    // The same in one call. An error may come after the charge, so it drops the claim, and the next attempt is told.
+    let rule = |worked: Worked<'_, Receipt, io::Error>| match worked {
+        Worked::Returned(_) => Ending::Complete,
+        Worked::Failed(_) | Worked::Panicked => Ending::Drop,
+    };
+    let receipt = store.run_by("order-43", rule, |claim| charge_or_find(claim, "order-43", 500))?;
     println!("{} {receipt:?}", if receipt.is_replayed() { "replayed" } else { "fresh" });
     Ok(())
 }

@@ -22,7 +22,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Store::run`] is that dance in one call. [`protocol`] says what is promised, [`backend`] where the bytes live.
+//! [`Store::run`] does this in one call, and frees the key when the work fails; work that may have acted before it failed wants
+//! [`run_by`](Store::run_by) and [`Ending::Drop`], so that the next attempt is told. [`protocol`] says what is promised, [`backend`] where the bytes live.
 //!
 //! # What a caller is told
 //!

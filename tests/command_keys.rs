@@ -202,7 +202,7 @@ fn wrong_input_is_told_with_what_to_do() {
         assert!(ended.err.contains(told), "{args:?}: {}", ended.err);
     }
     // What clap sees.
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["inspect", "k"], "--store"),
         (&["inspect", "--store", "a", "--socket", "b", "k"], "cannot be used with"),
         (&["list", "--store", "claims", "--older-than", "10"], "a unit is missing"),
@@ -210,6 +210,16 @@ fn wrong_input_is_told_with_what_to_do() {
         (&["list", "--store", "claims", "--hex"], "--scope"),
         (&["purge", "--store", "claims"], "--forgotten"),
         (&["purge", "--store", "claims", "--forgotten", "--key", "k"], "cannot be used with"),
+        (
+            &["purge", "--store", "claims", "--yes", "--forgotten", "--scope", "refunds"],
+            "cannot be used with",
+        ),
+        (
+            &["purge", "--store", "claims", "--yes", "--whole-scope", "a", "--scope", "b"],
+            "cannot be used with",
+        ),
+        (&["purge", "--store", "claims", "--yes", "--forgotten", "--force"], "cannot be used with"),
+        (&["purge", "--store", "claims", "--yes", "--whole-scope", ""], "every key that has no scope"),
     ];
     for (args, told) in cases {
         let ended = place.run(args);

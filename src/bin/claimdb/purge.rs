@@ -41,7 +41,7 @@ pub(crate) struct Args {
     whole_scope: Option<OsString>,
 
     /// The scope of KEY, if it has one
-    #[arg(long, value_name = "SCOPE", requires = "key")]
+    #[arg(long, value_name = "SCOPE", conflicts_with_all = ["forgotten", "whole_scope"])]
     scope: Option<OsString>,
 
     /// KEY and SCOPE are given in hex: two digits for each byte
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     hex: bool,
 
     /// Delete KEY although its record cannot be read
-    #[arg(long, requires = "key")]
+    #[arg(long, conflicts_with_all = ["forgotten", "whole_scope"])]
     force: bool,
 
     /// Do not ask
@@ -88,13 +88,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let key = Key::scoped(scope, name);
             What::Key(key.map_err(|error| Failure::Usage(format!("purging a key: {error}")))?)
         }
+        // Most likely a variable that is not set; and most keys have no scope.
+        (None, Some(scope)) if scope.is_empty() => {
+            return Err(Failure::Usage(
+                "--whole-scope is empty, which would delete every key that has no scope: give the scope, or delete those \
+                 keys one by one with --key"
+                    .to_owned(),
+            ));
+        }
         (None, Some(scope)) => What::Scope(scope),
         (None, None) => What::Forgotten,
     };
     let change = match &what {
         What::Forgotten => "What is forgotten is deleted.".to_owned(),
         What::Key(key) => format!("{key} is deleted: its work can run again."),
-        What::Scope(_) => "All keys of this scope are deleted: their work can run again.".to_owned(),
+        What::Scope(scope) => format!(
+            "All keys of the scope {:?} are deleted: their work can run again.",
+            String::from_utf8_lossy(scope)
+        ),
     };
     confirm::agreed(args.yes, &format!("purging the store {}", args.store.display()), &change)?;
     let store = opened_to_change(&args.store)?;
