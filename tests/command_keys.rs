@@ -310,6 +310,14 @@ fn a_damaged_record_is_told_and_goes_by_force_alone() {
     assert_eq!((&stats["stored"]["damaged"], &stats["stored"]["settled"]), (&1.into(), &2.into()));
     let told = place.run(&["inspect", "--store", "claims", "order-41"]).failed(4);
     assert!(told.contains("damaged"), "{told}");
+    // Made all the same, but not so that a script takes it for one that the others may go for.
+    let backup = place.run(&["backup", "--store", "claims", "copy"]);
+    assert_eq!(backup.code, Some(4), "{backup:?}");
+    assert!(
+        backup.out.starts_with("backed up: 5 records") && backup.err.contains("keep the backups"),
+        "{backup:?}"
+    );
+    assert_eq!(place.run(&["verify", "copy"]).code, Some(4));
     let purge = ["purge", "--store", "claims", "--yes", "--key", "order-41"];
     let told = place.run(&purge).failed(4);
     assert!(told.contains("--force"), "P9 fail closed: {told}");

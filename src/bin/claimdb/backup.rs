@@ -10,7 +10,8 @@ use std::path::{PathBuf, absolute};
 /// Copy a store into a new folder, as it stands at one moment
 ///
 /// Over a socket the service makes the copy, and goes on meanwhile: DST is a folder on its machine, which it must be able
-/// to write. The copy has the name DST once it is whole and durable, and is a store as any other.
+/// to write. The copy has the name DST once it is whole and durable, and is a store as any other. What cannot be read is
+/// copied as it is, and ends it with exit code 4: then keep the backups from before.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -60,6 +61,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     };
-    counts.warn_of_unreadable(&args.target);
-    tell(args.json, || counts.text("backed up"), || counts.json())
+    tell(args.json, || counts.text("backed up"), || counts.json())?;
+    counts.nothing_unreadable(&args.target)
 }

@@ -53,17 +53,28 @@ impl Counts {
     pub(crate) fn warn_of_unreadable(&self, store: &Path) {
         if self.unreadable > 0 {
             // With standard error gone there is nobody left to tell.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: {}; claimdb verify {} tells which",
-                counted(
-                    self.unreadable,
-                    "stored item cannot be read, and was copied as it is",
-                    "stored items cannot be read, and were copied as they are"
-                ),
-                store.display()
-            );
+            let _ = writeln!(io::stderr(), "warning: {}", self.of_unreadable(store));
         }
+    }
+
+    /// For a copy that others may be deleted for.
+    pub(crate) fn nothing_unreadable(&self, copy: &Path) -> Result<(), Failure> {
+        match self.unreadable {
+            0 => Ok(()),
+            _ => Err(Failure::Damaged(format!(
+                "backing up: the store is damaged: {}; keep the backups from before",
+                self.of_unreadable(copy)
+            ))),
+        }
+    }
+
+    fn of_unreadable(&self, store: &Path) -> String {
+        let items = counted(
+            self.unreadable,
+            "stored item cannot be read, and was copied as it is",
+            "stored items cannot be read, and were copied as they are",
+        );
+        format!("{items}; claimdb verify {} tells which", store.display())
     }
 }
 
