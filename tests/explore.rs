@@ -128,6 +128,13 @@ fn a_newcomer_is_shown_how_the_card_is_charged_twice_and_how_once() {
 }
 
 #[test]
+fn a_promise_that_holds_is_said_to_and_may_be_written_as_the_documents_do() {
+    let output = run(&["--protocol", "claim", "--promise", "P3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(err(&output), "nothing breaks P3 fenced here, so nothing is drawn\n");
+}
+
+#[test]
 fn a_drawing_keeps_to_its_width() {
     for width in [60, 73, 80, 200] {
         let output = run(&["--protocol", "naive", "--promise", "p8", "--width", &width.to_string()]);

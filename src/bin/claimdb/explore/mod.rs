@@ -24,6 +24,7 @@ use promise::Promise;
 use protocol::Protocol;
 use report::Shown;
 use search::Explored;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// Where nothing says how wide the terminal is.
@@ -53,7 +54,7 @@ pub(crate) struct Args {
     crashes: u8,
 
     /// Draw the run that breaks this one; without it, the one that charges the card twice, if one does
-    #[arg(long, value_name = "NAME", value_enum)]
+    #[arg(long, value_name = "NAME", value_enum, ignore_case = true)]
     promise: Option<Promise>,
 
     /// Write what is drawn to this file, as SVG
@@ -108,6 +109,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_line(report::json(&model, &explored))?;
     } else {
         write_line(report::text(&model, &explored, shown.as_ref(), args.width.unwrap_or_else(width)))?;
+    }
+    if let (Some(promise), None) = (args.promise, &shown) {
+        // With standard error gone there is nobody left to tell.
+        let _ = writeln!(io::stderr(), "nothing breaks {} here, so nothing is drawn", promise.name());
     }
     let broken: Vec<_> = explored.broken().map(|(promise, _)| promise.name()).collect();
     if broken.is_empty() {
