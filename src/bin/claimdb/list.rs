@@ -14,7 +14,7 @@ use std::time::Duration;
 /// List keys by their state, scope and age
 ///
 /// Changes nothing, and reads everything that is stored. Keys that are being settled at this moment are left out. Records
-/// that cannot be read are listed whatever was asked for, and end it with exit code 4.
+/// that cannot be read are listed in whatever states were asked for, within --limit, and end it with exit code 4.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
