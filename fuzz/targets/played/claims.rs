@@ -87,7 +87,8 @@ impl World {
         // A pending record that is taken over makes any claim a stored one.
         let stored = known.may_be.0.iter().all(|key| matches!(key, Key::Claimed { stored: true, .. }));
         let attempt = claim.attempt();
-        known.pending = stored.then_some(Pending { token, attempt, progress });
+        let until = now + ask.retention();
+        known.pending = stored.then_some(Pending { token, until, attempt, progress });
         known.live = Some((token, now + ask.lease()));
         let (relaxed, retention) = (ask.durability == Level::Relaxed, ask.retention());
         self.hand.push(Held { claim, key, relaxed, retention, tried: false });

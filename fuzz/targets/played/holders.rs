@@ -26,7 +26,9 @@ impl World {
         let Some(at) = self.pick(at) else { return };
         let (key, token) = (self.hand[at].key, self.hand[at].claim.token());
         let told = self.store().end_lease(KEYS[key], token).expect("memory alone is asked");
-        assert_eq!(told, self.has(key) == Some(token.get()), "P5: a lease of {} was ended", KEYS[key]);
+        // One that has the key and is being settled, as after a try that failed, is let be.
+        let has_it = self.has(key) == Some(token.get());
+        assert!(!told || has_it, "P5: a lease of {} was ended that it had not", KEYS[key]);
         if told {
             self.keys[key].live = Some((token.get(), self.now));
         }

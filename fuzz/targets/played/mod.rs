@@ -51,6 +51,8 @@ struct KnownKey {
 #[derive(Debug, PartialEq)]
 struct Pending {
     token: u64,
+    /// When its retention is over, after which a sweep forgets that it had begun.
+    until: u64,
     attempt: u32,
     progress: Option<Vec<u8>>,
 }
@@ -193,6 +195,10 @@ impl World {
             Act::Sweep => {
                 let told = self.store().sweep(10).map(drop);
                 self.expect_told(&told);
+                let now = self.now;
+                for key in &mut self.keys {
+                    key.pending.take_if(|pending| pending.until <= now);
+                }
             }
             Act::RebuildIndex => {
                 let told = self.store().rebuild_index().map(drop);

@@ -1,6 +1,6 @@
 //! What is told without a claim, and of plain values.
 
-use super::{KEYS, Untold, World, text, value_of};
+use super::{Held, KEYS, Untold, World, text, value_of};
 use crate::reference::{Op, Ret};
 use claimdb::{AdminError, Compared, KvError, Resolution, Token};
 
@@ -23,8 +23,10 @@ impl World {
     pub(super) fn removed(&mut self, key: usize, force: bool, told: Result<bool, AdminError>) {
         let op = Op::Remove { force, by: self.now };
         let live = self.has(key);
-        if force {
-            // Whatever came of it: whoever had the key may be fenced.
+        // One that failed has fenced the holder only if it may have removed the record; its own claim knows.
+        let has_it = |held: &Held| held.key == key && Some(held.claim.token().get()) == live;
+        let goes_on = |held: &Held| has_it(held) && !held.claim.remaining().is_zero();
+        if force && !(told.is_err() && self.hand.iter().any(goes_on)) {
             self.keys[key].live = None;
         }
         match told {
