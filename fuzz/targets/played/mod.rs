@@ -46,6 +46,8 @@ struct KnownKey {
     /// The pending record, if it is certain.
     pending: Option<Pending>,
     interrupted: Option<u64>,
+    /// Whether a call has told nothing of it in this opening: its write may be under way, which lets a lease be.
+    left_untold: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -119,6 +121,7 @@ impl World {
             live: None,
             pending: None,
             interrupted: None,
+            left_untold: false,
         };
         let value = || Reference(vec![Key::Value(vec![None])]);
         let mut world = Self {
@@ -144,6 +147,9 @@ impl World {
         let store = builder.lock_wait(Duration::ZERO).open();
         self.store = Some(store.expect("P6 never stuck: a store that was closed does not open"));
         (self.sync_failed, self.went_wrong) = (false, false);
+        for key in &mut self.keys {
+            key.left_untold = false;
+        }
     }
 
     fn store(&self) -> &Store {
@@ -268,7 +274,7 @@ impl World {
             "P6 never stuck: nothing has failed, and yet {op:?} was told nothing of {}",
             KEYS[key]
         );
-        self.keys[key].pending = None;
+        (self.keys[key].pending, self.keys[key].left_untold) = (None, true);
         self.goes_on(key, op, &Ret::Unclear);
     }
 
