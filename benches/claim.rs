@@ -164,7 +164,7 @@ fn losing_claim(c: &mut Criterion) {
 
 fn replay(c: &mut Criterion) {
     const KEYS: u64 = 10_000;
-    let mut group = c.benchmark_group("replay");
+    let mut group = c.benchmark_group("replay of an old completion");
     let (_folder, store) = store();
     let bare = Bare::open();
     let mut keys = Keys::new(1);
@@ -189,6 +189,23 @@ fn replay(c: &mut Criterion) {
     });
     group.bench_function("floor: bare sled, get", |b| {
         b.iter_batched(again(), |key| bare.db.get(&key).unwrap(), BatchSize::SmallInput);
+    });
+    group.finish();
+}
+
+/// One that was told a moment ago, and is told again from memory.
+fn replay_of_a_recent_one(c: &mut Criterion) {
+    let mut group = c.benchmark_group("replay of a recent completion");
+    let (_folder, store) = store();
+    store.claim("k").unwrap().granted().unwrap().complete_bytes(VALUE).unwrap();
+    group.bench_function("claimdb", |b| b.iter(|| store.claim("k").unwrap().settled()));
+    let end = Instant::now() + Duration::from_secs(86_400);
+    let map = Mutex::new(HashMap::from([("k".to_owned(), (end, VALUE.to_vec()))]));
+    group.bench_function("floor: a bare map behind a mutex, a clock reading, and a copy", |b| {
+        b.iter(|| {
+            let (end, value) = map.lock().unwrap().get("k").cloned().unwrap();
+            (Instant::now() < end).then_some(value)
+        });
     });
     group.finish();
 }
@@ -337,7 +354,7 @@ fn record(c: &mut Criterion) {
 criterion_group! {
     name = micro;
     config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(3)).without_plots();
-    targets = claim_and_complete, claim, losing_claim, replay, renew, reclaim, wake_up, record
+    targets = claim_and_complete, claim, losing_claim, replay, replay_of_a_recent_one, renew, reclaim, wake_up, record
 }
 
 fn main() {

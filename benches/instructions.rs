@@ -25,13 +25,14 @@ const VALUE: [u8; 200] = [7; 200];
 type Path = fn(usize);
 
 /// Name, what it runs so many times, and which of them is its floor.
-const PATHS: [(&str, Path, &str); 12] = [
+const PATHS: [(&str, Path, &str); 13] = [
     ("claim and complete, Full", |times| claim_and_complete(times, Durability::Full), "two swaps"),
     ("claim and complete, Result", |times| claim_and_complete(times, Durability::Result), "one swap"),
     ("claim and complete, Relaxed", |times| claim_and_complete(times, Durability::Relaxed), "one swap"),
     ("claim and drop, in memory", claim_and_drop, "a map's get"),
     ("losing claim on a live key", losing, "a map's get"),
-    ("replay", replay, "one read"),
+    ("replay", |times| replay(times, Durability::Full), "a map's get"),
+    ("replay, read from the store", |times| replay(times, Durability::Relaxed), "one read"),
     ("renew", renew, "a map's get"),
     ("record encoded and decoded", record, ""),
     ("one swap", |times| swaps(times, 1), ""),
@@ -129,9 +130,11 @@ fn losing(times: usize) {
     }
 }
 
-fn replay(times: usize) {
+/// What was settled relaxed is not kept in memory, to be told again.
+fn replay(times: usize, durability: Durability) {
     let store = store();
-    store.claim("done").unwrap().granted().unwrap().complete_bytes(VALUE).unwrap();
+    let request = Request::new("done").durability(durability);
+    store.claim(request).unwrap().granted().unwrap().complete_bytes(VALUE).unwrap();
     for _ in 0..times {
         assert!(matches!(black_box(store.claim("done")), Ok(Outcome::Settled(_))));
     }

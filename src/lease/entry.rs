@@ -1,10 +1,11 @@
 //! What the table keeps for each key. All of it is guarded by the shard's lock.
 
 use super::loss::Loss;
+use super::recent::Recent;
 use super::waiters::Queue;
 use crate::clock::{Moment, expired};
 use crate::protocol::{Holder, KeyView};
-use crate::sync::{HashSeed, Signal};
+use crate::sync::{Break, HashSeed, Signal};
 use crate::token::Token;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -16,6 +17,7 @@ use std::time::Duration;
 pub(super) struct Shard {
     entries: HashTable<Entry>,
     seed: HashSeed,
+    pub(super) recent: Recent,
     /// Numbers places and marks, so that each is removed only by its own (rule 12).
     pub(super) next_id: u64,
     /// Set by `close`; nothing is admitted, renewed or marked any more.
@@ -148,7 +150,7 @@ impl Rest {
 
 impl Shard {
     pub(super) fn new(seed: HashSeed) -> Self {
-        Self { entries: HashTable::new(), seed, next_id: 0, closed: false }
+        Self { entries: HashTable::new(), seed, recent: Recent::new(), next_id: 0, closed: false }
     }
 
     pub(super) fn id(&mut self) -> u64 {
@@ -165,9 +167,12 @@ impl Shard {
     }
 
     /// The entry of `key`, whose hash is `hash`: a new one if there is none, which [`tidy`](Self::tidy) removes if it
-    /// stays empty.
+    /// stays empty. Whoever asks for it may be about to change the record, so what is kept of that is forgotten.
     pub(super) fn entry(&mut self, key: &Arc<[u8]>, hash: u64) -> &mut Entry {
-        let Self { entries, seed, .. } = self;
+        let Self { entries, seed, recent, .. } = self;
+        if !Break::RecentKept.is() {
+            recent.forget(Hashed { key, hash });
+        }
         let found = entries.entry(hash, |entry| *entry.key == **key, |entry| seed.hash_one(&*entry.key));
         found.or_insert_with(|| Entry { key: Arc::clone(key), place: None, rest: None }).into_mut()
     }
@@ -180,8 +185,9 @@ impl Shard {
         self.entries.len()
     }
 
-    /// Takes all entries out.
+    /// Takes all entries out, for good.
     pub(super) fn take(&mut self) -> HashTable<Entry> {
+        self.recent.forget_all();
         std::mem::take(&mut self.entries)
     }
 

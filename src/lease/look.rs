@@ -5,7 +5,9 @@ use super::waiters::Queue;
 use crate::clock::{Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
+use crate::record::Record;
 use crate::token::Token;
+use std::sync::Arc;
 
 /// What a look at a key found.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct Looked {
     pub(crate) unsynced: bool,
     /// How the shard stood; [`Table::admit`] tells whether it still does.
     pub(crate) stamp: Stamp,
+    /// The settled record that was told of it lately, if the key is free and that still stands.
+    pub(crate) recent: Option<Arc<Record>>,
 }
 
 /// What memory says to whoever looks.
@@ -57,7 +61,8 @@ impl Table {
             Some(Admission::Mismatched) => Found::Mismatched,
         };
         let unsynced = entry.is_some_and(|entry| !entry.marks().is_empty());
-        Ok(Looked { found, unsynced, stamp: Stamp(shard.next_id) })
+        let recent = if entry.is_none() { shard.recent.get(name).cloned() } else { None };
+        Ok(Looked { found, unsynced, stamp: Stamp(shard.next_id), recent })
     }
 
     /// How many places, marks and waiters there are.

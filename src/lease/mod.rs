@@ -2,7 +2,8 @@
 //!
 //! For each key, while anything needs it: its *place* (the claim that has the key or is taking it), its *unsynced
 //! marks* (settling writes that no finished sync covers), and its *waiters*. An entry goes away when it has none
-//! of them. Deadlines are judged when a key is touched, so nothing depends on a timer.
+//! of them. Deadlines are judged when a key is touched, so nothing depends on a timer. Beside the entries, each shard
+//! keeps a bounded number of settled records that were told lately.
 //!
 //! # Locking
 //! Keys are spread over shards, each behind one mutex. At most one shard is locked at a time, and nothing is done
@@ -22,6 +23,7 @@ mod look;
 mod loss;
 mod marks;
 mod place;
+mod recent;
 mod table;
 mod waiters;
 
@@ -30,5 +32,6 @@ pub(crate) use loss::Loss;
 pub use loss::LossCause;
 pub(crate) use marks::Storing;
 pub(crate) use place::{Place, PlaceName};
+pub(crate) use recent::is_short;
 pub(crate) use table::{Admitted, Mark, Queued, Refusal, Stamp, Table};
 pub(crate) use waiters::Waiting;

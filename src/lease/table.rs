@@ -8,6 +8,7 @@ use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
+use crate::record::Record;
 use crate::sync::{AtomicU64, Break, Guard, HashSeed, Mutex, Ordering, SHARDS, Signal, hash_seed};
 use crate::telemetry::Telemetry;
 use crate::token::Token;
@@ -162,6 +163,16 @@ impl Table {
             shard.tidy(name);
         }
         admitted
+    }
+
+    /// Keeps a settled record that was read after a look that found its key free, to be told again (rule 22). Nothing is
+    /// kept if a place or a mark was given out in the shard since: the record may have been changed.
+    pub(crate) fn keep(&self, key: &Arc<[u8]>, looked: Stamp, record: Record) {
+        let (name, mut shard) = self.shard(key);
+        let stands = looked == Stamp(shard.next_id) && shard.get(name).is_none();
+        if !shard.closed && (stands || Break::RecentFilledLate.is()) {
+            shard.recent.keep(key, name.hash, Arc::new(record));
+        }
     }
 
     /// Puts a waiter in the queue if the key is in flight, and takes nothing if it is not.

@@ -11,7 +11,7 @@ use crate::clock::{Moment, expired};
 use crate::commit::Ticket;
 use crate::error::{ClaimError, Damage, Fault};
 use crate::key::Key;
-use crate::lease::{Busy, Found, Waiting};
+use crate::lease::{Busy, Found, Stamp, Waiting, is_short};
 use crate::protocol::decide::{self, Ask, Verdict};
 use crate::protocol::{Holder, Opening, Purpose};
 use crate::record::{Durability, EndedBy, Record, State};
@@ -229,12 +229,30 @@ impl Inner {
             }
             Found::InFlight(_) => return self.enter(request, queued, None),
         }
+        if let Some(record) = looked.recent {
+            // A fork must not be told what its parent may have changed since.
+            self.check_process()?;
+            match self.verdict(key, Some(&record), &self.ask(request, None, None))? {
+                Verdict::Grant(_) | Verdict::Interrupt(_) => {} // it is forgotten
+                verdict => return self.tell(key, verdict, Some(Record::clone(&record))),
+            }
+        }
         let Some(seen) = self.read(key)? else { return Ok(Step::Again) };
         match self.verdict(key, seen.record.as_ref(), &self.ask(request, None, None))? {
             Verdict::Grant(_) | Verdict::Interrupt(_) => {
                 self.enter(request, queued, Some((seen.bytes, looked.stamp)))
             }
-            verdict => self.tell(key, verdict, seen.record),
+            verdict => {
+                self.keep(key, looked.stamp, seen.record.as_ref());
+                self.tell(key, verdict, seen.record)
+            }
+        }
+    }
+
+    /// Keeps a settled record in memory, if a sync covers it: of what this opening settled without one that is not known.
+    fn keep(&self, key: &Key, looked: Stamp, record: Option<&Record>) {
+        if let Some(record) = record.filter(|record| is_short(record) && !self.was_settled_relaxed(record)) {
+            self.table.keep(key.encoded(), looked, record.clone());
         }
     }
 

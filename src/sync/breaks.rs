@@ -82,6 +82,10 @@ pub enum Break {
     SweepWithoutSwap,
     /// The sweeper drops an entry by what it read, whoever came to the key meanwhile (rule 21).
     SweepUnasked,
+    /// What was told of a key lately is kept though somebody is about to change its record (rule 22).
+    RecentKept,
+    /// A record is kept, to be told again, though the shard has moved since it was looked for (rule 22).
+    RecentFilledLate,
     /// A batch that fails leaves the records that had landed (rule 24).
     NotSwappedBack,
     /// An opening draws its tokens by the clock alone, whatever ceiling it finds (rule 8).

@@ -21,8 +21,9 @@ pub enum Op {
     Claim { work: u8, stored: bool, quarantine: bool, by: u64, until: u64 },
     Settle { token: u64, value: String, until: u64, relaxed: bool, by: u64 },
     Release { token: u64, by: u64 },
-    /// Renewing, or saving progress.
-    Keep { token: u64 },
+    Renew { token: u64 },
+    /// Saving progress.
+    Save { token: u64 },
     Drop { token: u64 },
     Get { by: u64 },
     Remove { force: bool, by: u64 },
@@ -126,7 +127,9 @@ fn step(key: &Key, op: &Op, ret: &Ret) -> Vec<Key> {
                 _ => both(may, Absent { was }),
             }
         }
-        (Op::Keep { token: t }, Ret::Done) => when(matches!(key, Claimed { token, .. } if token == t), key.clone()),
+        // The lease is in memory, and is there yet if a completion has landed and could not be told.
+        (Op::Renew { token: t }, Ret::Done) => when(matches!(key, Claimed { token, .. } | Settled { token, .. } if token == t), key.clone()),
+        (Op::Save { token: t }, Ret::Done) => when(matches!(key, Claimed { token, .. } if token == t), key.clone()),
         (Op::Drop { token: t }, _) => match key { Claimed { token, stored: false, was, .. } if token == t => vec![Absent { was: was.clone() }], _ => same() },
         (Op::Get { .. }, Ret::Settled(t, v)) => when(matches!(key, Settled { token, value, .. } if token == t && value == v), key.clone()),
         (Op::Get { by }, Ret::Nothing) => when(!matches!(key, Settled { .. }) || is_gone(key, *by), key.clone()),

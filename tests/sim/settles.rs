@@ -18,7 +18,7 @@ impl Doing<'_> {
         let (on, token) = (On::Key(key), claim.token().get());
         match what {
             What::Renew => {
-                let call = self.begin(vec![(on, Op::Keep { token })], None);
+                let call = self.begin(vec![(on, Op::Renew { token })], None);
                 self.world.ledger().renewing(token, LEASE);
                 let told = claim.renew(seconds(LEASE));
                 let mut ledger = self.world.ledger();
@@ -30,7 +30,7 @@ impl Doing<'_> {
                 Some(Held { claim, key, power })
             }
             What::Checkpoint => {
-                let call = self.begin(vec![(on, Op::Keep { token })], None);
+                let call = self.begin(vec![(on, Op::Save { token })], None);
                 let progress = self.value.clone();
                 let told = call!(
                     self.task,
