@@ -100,3 +100,8 @@ fn twin_check_before_read() {
 fn twin_stale_look() {
     twin(Break::StaleLook, "P8 remembered");
 }
+
+#[test]
+fn twin_recent_kept() {
+    twin(Break::RecentKept, "linearizable");
+}
