@@ -3,73 +3,19 @@
 //! Each message says what was tried, on what, what went wrong and what to do.
 
 mod count;
+mod damage;
 mod storage;
+mod store_damage;
 
 pub(crate) use count::{bytes, counted};
+pub use damage::Damage;
 pub use storage::StorageError;
+pub use store_damage::Remedy;
+pub(crate) use store_damage::StoreDamage;
 
 use crate::key::{Key, KeyError, KeyLabel};
-use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Stored bytes that this build cannot take for a record.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Damage {
-    /// Too short to be a record, or it does not begin like one.
-    #[error("it has {} and is not framed as a record", bytes(length))]
-    NotFramed {
-        /// How many bytes there are.
-        length: usize,
-    },
-    /// Written by a later version of claimdb.
-    #[error(
-        "it has record version {version}, and this build reads up to {newest}; open it with a newer claimdb"
-    )]
-    UnknownVersion {
-        /// The version it has.
-        version: u8,
-        /// The newest version that this build reads.
-        newest: u8,
-    },
-    /// It says one length and has another.
-    #[error("it should have {} after its header and has {found}", bytes(expected))]
-    WrongLength {
-        /// What the header says.
-        expected: u64,
-        /// What is there.
-        found: u64,
-    },
-    /// The checksum does not match.
-    #[error("its checksum is {found:08x} and should be {expected:08x}")]
-    WrongChecksum {
-        /// What the header says.
-        expected: u32,
-        /// What the bytes give.
-        found: u32,
-    },
-    /// The frame is whole, and what it holds is not.
-    #[error("its content cannot be read: {reason}")]
-    Content {
-        /// What was found.
-        reason: String,
-    },
-    /// It stands under a key that this build does not write.
-    #[error("its key of {} is none that this build knows", bytes(length))]
-    UnknownKey {
-        /// How many bytes the key has.
-        length: usize,
-    },
-    /// Its token is one that this store has not handed out (rule 8).
-    #[error("its token {token} is not below the durable ceiling {ceiling}")]
-    TokenAboveCeiling {
-        /// The record's token.
-        token: Token,
-        /// The store's ceiling.
-        ceiling: Token,
-    },
-}
 
 /// Why the store refuses writes until it is opened again: a sync failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -90,7 +36,10 @@ pub enum Fault {
     Storage(#[from] StorageError),
     /// The record is damaged. It is left as it is, and its key is not granted, until
     /// [`Store::remove_by_force`](crate::Store::remove_by_force) removes it.
-    #[error("the record is damaged: {0}")]
+    #[error(
+        "the record is damaged: {0}; its key is not granted until a backup is restored, or the store is closed and \
+         `claimdb repair` puts the record aside"
+    )]
     Damaged(#[from] Damage),
     /// A sync failed earlier.
     #[error(transparent)]
@@ -225,6 +174,21 @@ pub enum AdminError {
         /// What went wrong.
         #[source]
         fault: Fault,
+    },
+    /// A scope was not emptied of all its keys.
+    #[error(
+        "emptying a scope: {} removed for good; {} skipped as unreadable; {first}",
+        counted(removed, "key was", "keys were"),
+        counted(damaged, "record was", "records were")
+    )]
+    NotEmptied {
+        /// How many were removed, durably.
+        removed: u64,
+        /// How many were skipped, since their records are damaged.
+        damaged: u64,
+        /// What ended it, or the first of what was skipped.
+        #[source]
+        first: Box<AdminError>,
     },
     /// The scope has live claims.
     #[error(
@@ -366,18 +330,31 @@ pub enum OpenError {
     },
     /// What is stored is damaged; nothing was changed.
     #[error(
-        "opening the store {place}: it is damaged: {reason}. Nothing was deleted. Before trying anything on it, \
-         copy it: `cp -a {quoted} {copy}`", quoted = quoted(place), copy = quoted(&format!("{place}.damaged"))
+        "opening the store {place}: it is damaged: {reason}{then}. Nothing was deleted. Before trying anything on it, \
+         copy it: `cp -a {quoted} {copy}`", then = remedy.text(place), quoted = quoted(place),
+        copy = quoted(&format!("{place}.damaged"))
     )]
     Damaged {
         /// The store's folder or engine.
         place: String,
         /// What was found.
         reason: String,
+        /// What gets the store open again.
+        remedy: Remedy,
     },
 }
 
 impl OpenError {
+    /// The store in `place` has that damage.
+    pub(crate) fn damaged(place: impl Into<String>, damage: &StoreDamage) -> Self {
+        Self::damaged_with(place, damage, damage.remedy())
+    }
+
+    /// The same, where it has been found out what helps.
+    pub(crate) fn damaged_with(place: impl Into<String>, damage: &StoreDamage, remedy: Remedy) -> Self {
+        Self::Damaged { place: place.into(), reason: damage.to_string(), remedy }
+    }
+
     /// A storage error that is one of a full disk, as that.
     pub(crate) fn or_disk_full(self) -> Self {
         match self {

@@ -164,7 +164,9 @@ mod value;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock, WallTime, expired};
 pub use commit::SyncBy;
-pub use error::{AdminError, ClaimError, Damage, Fault, InvalidSetting, OpenError, Poisoned, StorageError};
+pub use error::{
+    AdminError, ClaimError, Damage, Fault, InvalidSetting, OpenError, Poisoned, Remedy, StorageError,
+};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use key::{Key, KeyError, KeyLabel, MAX_NAME, MAX_SCOPE};
 pub use lease::LossCause;

@@ -342,3 +342,56 @@ fn the_readme_counts_the_dependencies() {
     assert!(read("README.md").contains(&says), "README.md does not say what cargo tree does: {says}");
     assert!(direct <= 12 && all <= 60, "that is more than the 12 and 60 that are wanted: {says}");
 }
+
+#[test]
+fn each_damage_that_keeps_a_store_closed_has_its_row() {
+    let page = read("docs/operations.md");
+    let section = page.split("\n## Damaged store\n").nth(1).expect("there is such a part");
+    let section = section.split("\n## ").next().expect("split gives one part at least");
+    let rows: Vec<_> = section.lines().filter(|line| line.starts_with("| ")).collect();
+    let message = Regex::new(r#"#\[error\(\s*"((?:[^"\\]|\\.|\\\n)*)""#).expect("it is a pattern");
+    let goes_on = Regex::new(r"\\\n\s*").expect("it is a pattern");
+    let placeholder = Regex::new(r"\{[^}]*\}").expect("it is a pattern");
+    let mut seen = 0;
+    for found in message.captures_iter(&read("src/error/store_damage.rs")) {
+        let text = goes_on.replace_all(&found[1], "");
+        // What is found, without what to do about it.
+        let what = text.split("; ").next().and_then(|text| text.split(": ").next()).expect("split gives one");
+        let words = |piece: &str| piece.trim_matches([' ', ',', '`', '\'']).to_owned();
+        let pieces: Vec<_> = placeholder.split(what).map(words).filter(|piece| piece.len() > 3).collect();
+        let is_told = |row: &str| pieces.iter().all(|piece| row.contains(piece.as_str()));
+        assert!(
+            !pieces.is_empty() && rows.iter().any(|row| is_told(row)),
+            "docs/operations.md does not say what to do about \"{text}\""
+        );
+        seen += 1;
+    }
+    assert!(seen > 25, "only {seen} messages were looked at: the check looks at the wrong thing");
+}
+
+#[test]
+fn damage_that_keeps_a_store_closed_stands_in_the_one_list() {
+    let mut folders = vec![root().join("src")];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for path in
+            fs::read_dir(folder).expect("it can be read").map(|entry| entry.expect("it can be").path())
+        {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = fs::read_to_string(&path).expect("it is text");
+            seen += source.matches("OpenError::damaged").count();
+            for made in source.split("OpenError::Damaged {").skip(1) {
+                let is_a_pattern = made.trim_start().starts_with("..");
+                assert!(
+                    is_a_pattern,
+                    "{} has damage that src/error/store_damage.rs does not",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(seen > 10, "only {seen} were looked at: the check looks at the wrong thing");
+}

@@ -109,6 +109,27 @@ fn a_damaged_format_file_is_mended_as_the_error_says() {
 }
 
 #[test]
+fn a_format_file_that_names_another_engine_than_the_files_are_of_is_told_as_that() {
+    for &engine in Engine::ALL {
+        for other in Engine::ALL.iter().map(|other| other.name()).filter(|other| *other != engine.name()) {
+            let folder = store(engine);
+            let format = folder.path().join("format");
+            fs::write(&format, format!("claimdb 1 {other}\n")).unwrap();
+            let line = format!("claimdb 1 {}", engine.name());
+            for text in damages(engine, folder.path()) {
+                assert!(
+                    text.contains(&format!("`{line}`")) && !text.contains("only a backup"),
+                    "{engine:?}: it does not say what to do: {text}"
+                );
+            }
+            assert!(!folder.path().join(other).exists(), "{engine:?}: a refused opening made a store");
+            fs::write(&format, line).unwrap();
+            assert!(has_its_record(engine, folder.path()));
+        }
+    }
+}
+
+#[test]
 fn a_repair_of_a_file_that_was_cut_moves_nothing_and_says_that_a_backup_is_needed() {
     for &engine in Engine::ALL {
         let folder = store(engine);

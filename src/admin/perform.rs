@@ -235,7 +235,7 @@ pub(super) fn refusal(error: &AdminError) -> Answer {
         AdminError::InvalidKey { .. } | AdminError::TooLarge { .. } => Code::Invalid,
         AdminError::InFlight { .. } => Code::State,
         AdminError::Listed { fault, .. } | AdminError::Failed { fault, .. } => Code::of(fault),
-        AdminError::ScopeInUse { .. } => Code::Failed,
+        AdminError::NotEmptied { .. } | AdminError::ScopeInUse { .. } => Code::Failed,
     };
     Answer::refused(code, error.to_string())
 }

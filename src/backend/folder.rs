@@ -13,7 +13,7 @@
 use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
-use crate::error::{self, InvalidSetting, OpenError, StorageError};
+use crate::error::{InvalidSetting, OpenError, StorageError, StoreDamage};
 use crate::sync::Mutex;
 use crate::telemetry::opening;
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
@@ -95,8 +95,7 @@ impl Folder {
         for name in ["format", "clean", "tail", "reserve", main.as_str()] {
             // Opening a pipe would wait for ever.
             if fs::metadata(path.join(name)).is_ok_and(|found| !found.is_file()) {
-                let reason = format!("`{name}` in it is not a file");
-                return Err(OpenError::Damaged { place, reason });
+                return Err(OpenError::damaged(place, &StoreDamage::NotAFile { name: name.to_owned() }));
             }
         }
         let existed = read_format(&path, &place, files.engine)?;
@@ -106,26 +105,36 @@ impl Folder {
     /// Whether the engine's main file is there and no shorter than at the last close. To be asked before the engine opens,
     /// which makes a new file where it finds none, and before anything else is looked at or moved.
     pub(super) fn has_whole_main(&self) -> Result<(), OpenError> {
-        let damaged = |reason| Err(OpenError::Damaged { place: self.name(), reason });
         let Files { engine, main } = self.files;
-        let length = self.main_length()?;
-        match self.clean_close() {
-            Some(closed_with) if length < closed_with => damaged(format!(
-                "its file `{engine}/{main}` has {} and was closed with {closed_with}; something cut it since, and \
-                 only a backup has what is gone",
-                error::bytes(length)
-            )),
-            _ if self.existed && length == 0 => damaged(format!(
-                "it held records, and its file `{engine}/{main}` is gone or empty; only a backup has them"
-            )),
-            _ => Ok(()),
-        }
+        let (file, length) = (format!("{engine}/{main}"), self.main_length()?);
+        let damage = match self.clean_close() {
+            Some(closed_with) if length < closed_with => StoreDamage::Cut { file, length, closed_with },
+            _ if self.existed && length == 0 => StoreDamage::Gone { file },
+            _ => return Ok(()),
+        };
+        Err(OpenError::damaged(self.name(), &damage))
     }
 
-    /// Makes the folder fit for its engine: sled's strays away and, unless the last close was clean, every file synced and
-    /// dropped from the page cache, which after a failed sync can hold what never reached the disk (rule 7).
+    /// Unless the last close was clean, syncs every file and drops it from the page cache, which after a failed sync can
+    /// hold what never reached the disk (rule 7). Before anything of the engine's is read.
+    pub(super) fn read_anew(&self) -> Result<(), OpenError> {
+        if self.clean_close().is_some() || !self.existed {
+            return Ok(());
+        }
+        opening::unclean_end();
+        let read_anew = || -> io::Result<()> {
+            for file in self.all_files()? {
+                let file = File::open(file)?;
+                file.sync_all()?;
+                fadvise(&file, 0, None, Advice::DontNeed)?;
+            }
+            Ok(())
+        };
+        read_anew().map_err(self.failed("preparing the files in"))
+    }
+
+    /// Makes the folder fit for its engine, which is about to write: sled's strays away, and the note of a clean close.
     pub(super) fn prepare(&self) -> Result<(), OpenError> {
-        let clean = self.clean_close();
         let prepare = || -> io::Result<()> {
             for file in files_in(&self.engine())? {
                 if file.to_string_lossy().ends_with(".generating") {
@@ -133,18 +142,7 @@ impl Folder {
                     opening::mended("a half-written snapshot was deleted");
                 }
             }
-            if clean.is_some() {
-                fs::remove_file(self.path.join("clean"))?;
-                sync_folder(&self.path)?;
-            } else if self.existed {
-                opening::unclean_end();
-                for file in self.all_files()? {
-                    let file = File::open(file)?;
-                    file.sync_all()?;
-                    fadvise(&file, 0, None, Advice::DontNeed)?;
-                }
-            }
-            Ok(())
+            if self.clean_close().is_some() { self.not_closed_cleanly() } else { Ok(()) }
         };
         prepare().map_err(self.failed("preparing the files in"))
     }

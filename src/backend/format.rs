@@ -1,7 +1,7 @@
 //! The file `format` in a store's folder: which version and whose the store is.
 
 use super::folder::open_failed;
-use crate::error::OpenError;
+use crate::error::{OpenError, StoreDamage};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -38,27 +38,24 @@ pub(super) fn read_format(path: &Path, place: &str, engine: &'static str) -> Res
     let text = String::from_utf8_lossy(&text);
     let (version, made_with) = version_and_engine(&text);
     let is_name = !made_with.is_empty() && made_with.bytes().all(|b| b.is_ascii_lowercase());
-    match version.parse::<u32>() {
-        Ok(FORMAT_VERSION) if made_with == engine => Ok(true),
-        Ok(FORMAT_VERSION) if is_name => {
-            let found = made_with.chars().take(40).collect();
-            Err(OpenError::OtherEngine { place, found, asked: engine })
+    let shown = |text: &str| text.chars().take(40).collect::<String>();
+    let line = |engine| format!("{FORMAT_PREFIX}{FORMAT_VERSION} {engine}");
+    let files = engine_of_files(path);
+    let damage = match (version.parse::<u32>(), files) {
+        (Ok(FORMAT_VERSION), Some(files)) if is_name && files != made_with => {
+            StoreDamage::OtherFiles { says: shown(made_with), engine: files, line: line(files) }
         }
-        Ok(newer) if newer > FORMAT_VERSION => {
-            Err(OpenError::UnknownFormat { place, found: newer.to_string(), newest: FORMAT_VERSION })
+        (Ok(FORMAT_VERSION), _) if made_with == engine => return Ok(true),
+        (Ok(FORMAT_VERSION), _) if is_name => {
+            return Err(OpenError::OtherEngine { place, found: shown(made_with), asked: engine });
         }
-        _ => {
-            let found: String = text.chars().take(40).collect();
-            let mut reason = format!("its file `format` reads {found:?}");
-            if let Some(engine) = engine_of_files(path) {
-                reason += &format!(
-                    ", and its files are {engine}'s: if all else is sound, a line `{FORMAT_PREFIX}{FORMAT_VERSION} {engine}` \
-                     in its place mends it"
-                );
-            }
-            Err(OpenError::Damaged { place, reason })
+        (Ok(newer), _) if newer > FORMAT_VERSION => {
+            return Err(OpenError::UnknownFormat { place, found: newer.to_string(), newest: FORMAT_VERSION });
         }
-    }
+        (_, Some(engine)) => StoreDamage::FormatOf { found: shown(&text), engine, line: line(engine) },
+        (_, None) => StoreDamage::Format { found: shown(&text) },
+    };
+    Err(OpenError::damaged(place, &damage))
 }
 
 /// Whose files stand in `path`, whatever `format` says; `None` if nobody's, or more than one engine's.

@@ -99,10 +99,11 @@ fn in_folder(path: &Path) -> Box<dyn replace::InFolder> {
     Box::new(store)
 }
 
-/// Puts what the last close noted of the store in `path` aside if its files do not match it; tells where it is.
+/// Makes the store in `path` openable if a repair can, and else changes nothing; tells where what the last close noted of
+/// it was put, if its files do not match that.
 #[cfg(any(feature = "sled", feature = "redb"))]
-pub(crate) fn put_bad_tail_aside(path: &Path) -> Result<Option<PathBuf>, OpenError> {
-    in_folder(path).put_bad_tail_aside()
+pub(crate) fn make_openable(path: &Path) -> Result<Option<PathBuf>, OpenError> {
+    in_folder(path).make_openable()
 }
 
 /// What becomes of an engine's old files when new ones have taken their place.

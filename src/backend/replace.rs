@@ -49,9 +49,9 @@ pub(super) trait InFolder: Backend {
         Ok(())
     }
 
-    /// Puts the checksum of the last close aside if the files do not match it, so that the next opening does without;
-    /// tells where it is.
-    fn put_bad_tail_aside(&self) -> Result<Option<PathBuf>, OpenError> {
+    /// Makes a store openable that is refused for what a repair gets past. If that cannot be, nothing is changed. Tells
+    /// where the checksum of the last close is, if the files do not match it and it was put aside.
+    fn make_openable(&self) -> Result<Option<PathBuf>, OpenError> {
         Ok(None)
     }
 }

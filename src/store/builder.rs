@@ -10,7 +10,7 @@ use super::{Inner, Marks, Store};
 use crate::backend::{Backend, Commit, Engine, Swap};
 use crate::clock::{Clock, SystemClock, expired};
 use crate::commit::{GroupCommit, SyncBy};
-use crate::error::{InvalidSetting, OpenError, StorageError};
+use crate::error::{InvalidSetting, OpenError, StorageError, StoreDamage};
 use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::sync::{AtomicU64, Break, Mutex, Signal};
@@ -322,10 +322,7 @@ impl Builder {
         match commit_one(engine, &swap) {
             Ok(Swap::Done) => {}
             Err(error) => return Err(storage(error)),
-            Ok(Swap::Refused { .. }) => {
-                let reason = "its token ceiling changed while it was being opened".to_owned();
-                return Err(OpenError::Damaged { place, reason });
-            }
+            Ok(Swap::Refused { .. }) => return Err(OpenError::damaged(place, &StoreDamage::CeilingChanged)),
         }
         if !Break::NoBarrier.is() {
             self.barrier(engine)?;

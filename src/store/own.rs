@@ -3,7 +3,7 @@
 use super::retention::{self, RetentionClock};
 use crate::backend::Engine;
 use crate::clock::{Clock, WallTime};
-use crate::error::{OpenError, StorageError};
+use crate::error::{OpenError, StorageError, StoreDamage};
 use crate::key::{self, Key};
 use crate::record;
 use crate::token::Token;
@@ -24,7 +24,7 @@ impl Own {
     pub(super) fn read(engine: &dyn Engine, place: &str) -> Result<Self, OpenError> {
         let place = || place.to_owned();
         let storage = |source| OpenError::Storage { place: place(), source };
-        let damaged = |reason: String| OpenError::Damaged { place: place(), reason };
+        let damaged = |damage| OpenError::damaged(place(), &damage);
         let stored = engine.read(&ceiling_key()).map_err(storage)?;
         let ceiling = match &stored {
             Some(bytes) if *bytes == record::unfinished_copy() => {
@@ -32,19 +32,19 @@ impl Own {
             }
             Some(bytes) => {
                 let ceiling = record::decode_ceiling(bytes);
-                Some(ceiling.map_err(|damage| damaged(format!("its token ceiling: {damage}")))?)
+                Some(ceiling.map_err(|damage| damaged(StoreDamage::Ceiling(damage)))?)
             }
             None if has_records(engine).map_err(storage)? => {
-                return Err(damaged("it holds records and no token ceiling".to_owned()));
+                return Err(damaged(StoreDamage::NoCeiling));
             }
             None => None,
         };
         if let Some(ceiling) = ceiling.filter(|ceiling| *ceiling >= CEILING_END) {
-            return Err(damaged(format!("its token ceiling {ceiling} is not below 2^63")));
+            return Err(damaged(StoreDamage::OddCeiling { ceiling }));
         }
         let high_water = engine.read(&retention::high_water_key()).map_err(storage)?;
         let high_water = high_water.as_deref().map(record::decode_high_water).transpose();
-        let high_water = high_water.map_err(|damage| damaged(format!("its high-water mark: {damage}")))?;
+        let high_water = high_water.map_err(|damage| damaged(StoreDamage::HighWater(damage)))?;
         Ok(Self { stored, ceiling, high_water })
     }
 

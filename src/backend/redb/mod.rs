@@ -24,7 +24,7 @@ use super::format::{self, Files};
 use super::readable::panic_text;
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit};
-use crate::error::{OpenError, StorageError};
+use crate::error::{OpenError, StorageError, StoreDamage};
 use crate::sync::Mutex;
 use ::redb::backends::FileBackend;
 use ::redb::{
@@ -34,6 +34,7 @@ use ::redb::{
 use errors::{cause, open_error};
 use queue::{Job, Queue};
 use room::{Room, Roomy};
+use std::any::Any;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -115,13 +116,17 @@ impl Redb {
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
         let place = folder.name();
-        let damaged = |reason: &str| OpenError::Damaged { place: place.clone(), reason: reason.to_owned() };
+        let damaged = |damage| OpenError::damaged(place.clone(), &damage);
+        let panicked = |panic: Box<dyn Any + Send>| {
+            damaged(StoreDamage::EngineSays { engine: "redb", said: panic_text("redb", &*panic) })
+        };
         folder.has_whole_main()?;
+        folder.read_anew()?;
         folder.prepare()?;
         let room = Arc::new(Room::new(&folder));
         let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder, &room))) {
             Ok(database) => database.map_err(|error| open_error(place.clone(), error))?,
-            Err(panic) => return Err(damaged(&panic_text("redb", &*panic))),
+            Err(panic) => return Err(panicked(panic)),
         };
         room.take();
         let engine = RedbEngine {
@@ -136,9 +141,11 @@ impl Redb {
         match catch_unwind(AssertUnwindSafe(|| engine.read_page(b"", None, &mut page))) {
             // Damage behind is told to whoever asks for it.
             _ if !page.is_empty() => Ok(engine),
-            Err(panic) => Err(damaged(&panic_text("redb", &*panic))),
+            Err(panic) => Err(panicked(panic)),
             Ok(Err(error)) => Err(open_error(place, error)),
-            Ok(Ok(())) if engine.folder.existed() => Err(damaged("it held records, and redb finds none")),
+            Ok(Ok(())) if engine.folder.existed() => {
+                Err(damaged(StoreDamage::NothingFound { engine: "redb" }))
+            }
             Ok(Ok(())) => Ok(engine),
         }
     }

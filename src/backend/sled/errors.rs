@@ -1,7 +1,7 @@
 //! What sled's errors and panics say, in words for people.
 
-use crate::backend::readable::{code_in, readable};
-use crate::error::{OpenError, StorageError};
+use crate::backend::readable::{WHILE_OPEN, code_in, readable};
+use crate::error::{OpenError, StorageError, StoreDamage};
 use std::io;
 
 pub(super) fn open_error(place: String, error: ::sled::Error) -> OpenError {
@@ -9,13 +9,22 @@ pub(super) fn open_error(place: String, error: ::sled::Error) -> OpenError {
     if error.to_string().contains("WouldBlock") {
         return OpenError::Locked { place, holder: String::new() };
     }
-    let is_damage = matches!(error, ::sled::Error::Corruption { .. } | ::sled::Error::ReportableBug(_));
-    let cause = cause(error);
-    if is_damage {
-        return OpenError::Damaged { place, reason: cause.to_string() };
+    if let Some(damage) = damage(&error) {
+        return OpenError::damaged(place, &damage);
     }
-    let source = StorageError::new("opening sled in", place.clone(), cause);
+    let source = StorageError::new("opening sled in", place.clone(), cause(error));
     OpenError::Storage { place, source }
+}
+
+/// The damage that an error of sled's tells of; `None` if it tells of none.
+fn damage(error: &::sled::Error) -> Option<StoreDamage> {
+    use ::sled::Error;
+    match error {
+        Error::Corruption { at: Some(at), .. } => Some(StoreDamage::SledsByte { at: at.lid() }),
+        Error::Corruption { at: None, .. } => Some(StoreDamage::SledsFiles),
+        Error::ReportableBug(said) => Some(StoreDamage::EngineSays { engine: "sled", said: readable(said) }),
+        _ => None,
+    }
 }
 
 /// What an error of sled's says, in words for people. The system's own are told as such.
@@ -27,11 +36,10 @@ pub(super) fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + 
             Some(code) => io::Error::from_raw_os_error(code).into(),
             None => readable(&error.to_string()).into(),
         },
-        Error::Corruption { at: Some(at), .. } => {
-            let at = at.lid();
-            format!("sled's log does not hold what was written at byte {at} of `sled/db`").into()
+        Error::Corruption { .. } => {
+            let damage = damage(&error).unwrap_or(StoreDamage::SledsFiles);
+            format!("{damage}{WHILE_OPEN}").into()
         }
-        Error::Corruption { at: None, .. } => "sled's files do not hold what was written".into(),
         Error::ReportableBug(what) | Error::Unsupported(what) => format!("sled: {}", readable(&what)).into(),
         Error::CollectionNotFound(_) => "sled finds no tree of that name".into(),
     }

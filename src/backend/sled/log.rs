@@ -7,13 +7,14 @@
 //! the other.
 //!
 //! Bytes before the newest snapshot are another matter: the snapshot says what must be there, and sled fails when
-//! it reads them. For the same reason an intact snapshot is never put aside when sled refuses to open: without it
-//! sled would open, with less. Only a snapshot that fails its own checksum is, and then the log must reach at least
+//! it reads them, or does not open if they are in the segment that it would go on in ([`examine`](super::examine)).
+//! For the same reason an intact snapshot is never put aside when sled refuses to open: without it sled would open,
+//! with less. Only a snapshot that fails its own checksum is, and then the log must reach at least
 //! as far as that snapshot did.
 
 use super::{SEGMENT_SIZE, snapshot};
 use crate::backend::folder::{Folder, files_in, write_synced};
-use crate::error::quoted;
+use crate::error::StoreDamage;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -97,7 +98,10 @@ pub(super) fn write_tail(folder: &Folder) -> io::Result<()> {
 
 /// What is wrong with the part of the log that sled is about to read, after a clean close; `None` if it is whole or
 /// no checksum was left.
-pub(super) fn damage_in_tail(folder: &Folder) -> io::Result<Option<String>> {
+pub(super) fn damage_in_tail(folder: &Folder) -> io::Result<Option<StoreDamage>> {
+    if !folder.was_closed_cleanly() {
+        return Ok(None);
+    }
     let text = match fs::read(tail(folder)) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -105,32 +109,14 @@ pub(super) fn damage_in_tail(folder: &Folder) -> io::Result<Option<String>> {
     };
     let numbers = text.trim_end().strip_prefix(TAIL_PREFIX).and_then(|numbers| numbers.split_once(' '));
     let numbers = numbers.and_then(|(reaches, sum)| Some((reaches.parse().ok()?, sum.parse::<u32>().ok()?)));
-    let wrong = match numbers {
-        None => "its file `tail` is not what claimdb wrote".to_owned(),
-        Some((reaches, left)) => {
-            let found = checksum_from(folder, reaches)?;
-            if found == left {
-                return Ok(None);
-            }
-            format!(
-                "its log `sled/db` has checksum {found:08x} and by its file `tail` was closed with {left:08x}; \
-                 something changed one of the two since"
-            )
-        }
-    };
-    let name = quoted(&folder.name());
-    Ok(Some(format!(
-        "{wrong}. If no backup is there, `claimdb repair {name}` puts `tail` aside and keeps what it can read"
-    )))
+    let Some((reaches, left)) = numbers else { return Ok(Some(StoreDamage::Tail)) };
+    let found = checksum_from(folder, reaches)?;
+    Ok((found != left).then_some(StoreDamage::OtherChecksum { found, left }))
 }
 
-/// Puts the file with the checksum aside, if the last close was clean and the log does not match it; tells where it is.
-pub(super) fn put_bad_tail_aside(folder: &Folder) -> io::Result<Option<PathBuf>> {
-    if !folder.was_closed_cleanly() || damage_in_tail(folder)?.is_none() {
-        return Ok(None);
-    }
-    let aside = folder.put_aside(&[tail(folder)])?;
-    Ok(Some(aside.join(TAIL)))
+/// Puts the file with the checksum aside; tells where it is.
+pub(super) fn put_tail_aside(folder: &Folder) -> io::Result<PathBuf> {
+    Ok(folder.put_aside(&[tail(folder)])?.join(TAIL))
 }
 
 fn tail(folder: &Folder) -> PathBuf {

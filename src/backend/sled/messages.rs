@@ -10,6 +10,7 @@ use super::SEGMENT_SIZE;
 use super::log;
 use super::snapshot::{Part, fixed, varint};
 use crate::backend::folder::Folder;
+use crate::error::StoreDamage;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -25,7 +26,7 @@ const LOOK: usize = 128;
 /// Why a log cannot be opened. Nothing was changed.
 pub(super) enum Refusal {
     Failed(io::Error),
-    Damaged(String),
+    Damaged(StoreDamage),
 }
 
 impl From<io::Error> for Refusal {
@@ -71,11 +72,24 @@ pub(super) struct Log {
     blobs: PathBuf,
     /// The segment that was read last.
     last: Option<(u64, Arc<Vec<u8>>)>,
+    /// Where a walk begins in the segment that it lies in; in all others it does behind the header.
+    begin: Option<u64>,
 }
 
 impl Log {
     pub(super) fn open(folder: &Folder) -> io::Result<Self> {
-        Ok(Self { file: File::open(folder.main())?, blobs: folder.blobs(), last: None })
+        Ok(Self { file: File::open(folder.main())?, blobs: folder.blobs(), last: None, begin: None })
+    }
+
+    /// Has walks begin at `position`, where a message does, and not with what is before it in its segment.
+    pub(super) fn begin_at(&mut self, position: u64) {
+        self.begin = Some(position);
+    }
+
+    /// Whether the message of `part` is whole.
+    pub(super) fn is_whole(&mut self, part: &Part) -> Result<bool, Refusal> {
+        let segment = self.segment(part.offset / SEGMENT * SEGMENT)?;
+        Ok(matches!(self.message(&segment, part.position)?, Message::Page { .. }))
     }
 
     pub(super) fn segment(&mut self, offset: u64) -> io::Result<Arc<Vec<u8>>> {
@@ -113,7 +127,8 @@ impl Log {
                 Some((offset, bytes)) => (*offset, Arc::clone(bytes)),
                 None => match segments.pop_first() {
                     Some((position, offset)) if !is_behind(position) => {
-                        at = Some(position + log::HEADER as u64);
+                        let begin = self.begin.filter(|begin| begin / SEGMENT * SEGMENT == position);
+                        at = Some(begin.unwrap_or(position + log::HEADER as u64));
                         let bytes = self.segment(offset)?;
                         segment = Some((offset, Arc::clone(&bytes)));
                         (offset, bytes)
@@ -176,7 +191,7 @@ impl Log {
         let size = u64::try_from(start + length).unwrap_or(u64::MAX);
         let number_in_body = || {
             let number = fixed(&mut &body[..]).filter(|_| body.len() == 8);
-            number.ok_or_else(|| Refusal::Damaged(format!("a message of sled's log at {position} is none")))
+            number.ok_or(Refusal::Damaged(StoreDamage::OddMessage { position }))
         };
         let about = |kind, blob| Message::Page { kind, page, blob, size };
         Ok(match kind {
@@ -210,9 +225,7 @@ impl Log {
                 if rest[0] == kind {
                     return Ok(Blob::Whole);
                 }
-                Err(Refusal::Damaged(format!(
-                    "its file `sled/blobs/{number}` is of another kind than its log says"
-                )))
+                Err(Refusal::Damaged(StoreDamage::OddBlob { number }))
             }
             _ => Ok(Blob::Torn),
         }

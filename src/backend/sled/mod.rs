@@ -8,7 +8,7 @@
 //! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed.
 //! - It takes a read that fails for the end of its log, fills the rest with zeros and opens, with less. So [`recovery`]
 //!   reads the log for it, and leaves it a [`snapshot`] that knows all. One that is damaged is put aside.
-//! - It takes damage in the log for its end as well. [`log`] finds what can be found of that.
+//! - It takes damage in the log for its end as well. [`log`] finds what can be found of that, [`examine`] what helps.
 //! - When it cannot make a file in `blobs/`, its next flush waits for ever. From then on syncs fail instead.
 //! - A full disk leaves it unusable, and an opening needs room. [`room`] takes that ahead.
 //! - It panics on some damage, when opening and when dropped after a failed sync. Both are caught.
@@ -21,6 +21,7 @@
 
 mod barrier;
 mod errors;
+mod examine;
 mod lock;
 mod log;
 mod messages;
@@ -33,13 +34,13 @@ use super::format::{self, Files};
 use super::readable::panic_text;
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
-use crate::error::{OpenError, StorageError};
+use crate::error::{OpenError, Remedy, StorageError, StoreDamage};
 use crate::sync::Mutex;
 use crate::telemetry::opening;
 use barrier::Barrier;
 use errors::{cause, open_error};
+use examine::{Examined, examine};
 use lock::SledsLock;
-use messages::Refusal;
 use room::Room;
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -110,44 +111,45 @@ impl InFolder for Sled {
         log::write_tail(folder)
     }
 
-    fn put_bad_tail_aside(&self) -> Result<Option<PathBuf>, OpenError> {
-        if Folder::is_absent(&self.path, FILES) {
-            return Err(OpenError::NoStore { place: self.place() });
+    fn make_openable(&self) -> Result<Option<PathBuf>, OpenError> {
+        let folder = self.locked()?;
+        match examine(&folder)? {
+            Examined::Sound(_) => Ok(None),
+            Examined::Mendable { mend, .. } => mend.carry_out(&folder),
+            Examined::Lost(damage) => Err(OpenError::damaged_with(folder.name(), &damage, Remedy::Backup)),
         }
-        let folder = Folder::lock(&self.path, FILES)?;
-        replace::mend(&folder)?;
-        // A log that was cut no repair opens, and `tail` is evidence.
-        folder.has_whole_main()?;
-        log::put_bad_tail_aside(&folder).map_err(folder.failed("putting the file `tail` aside in"))
     }
 }
 
 impl Sled {
-    fn open_engine(&self) -> Result<SledEngine, OpenError> {
+    /// The folder, locked, whole and fit to be read.
+    fn locked(&self) -> Result<Folder, OpenError> {
         if self.must_exist && Folder::is_absent(&self.path, FILES) {
             return Err(OpenError::NoStore { place: self.place() });
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
         folder.has_whole_main()?;
-        if folder.was_closed_cleanly()
-            && let Some(reason) =
-                log::damage_in_tail(&folder).map_err(folder.failed("reading sled's log in"))?
-        {
-            return Err(OpenError::Damaged { place: folder.name(), reason });
-        }
+        folder.read_anew()?;
+        Ok(folder)
+    }
+
+    fn open_engine(&self) -> Result<SledEngine, OpenError> {
+        let folder = self.locked()?;
+        let damaged = |damage, remedy| Err(OpenError::damaged_with(folder.name(), &damage, remedy));
+        let plan = match examine(&folder)? {
+            Examined::Sound(plan) => plan,
+            Examined::Mendable { damage, .. } => return damaged(damage, Remedy::Repair),
+            Examined::Lost(damage) => return damaged(damage, Remedy::Backup),
+        };
         room::release(&folder).map_err(folder.failed("giving reserved room back in"))?;
         folder.prepare()?;
         make_private(&folder).map_err(folder.failed("making sled's folder in"))?;
         if !folder.existed() {
             forget_torn_conf(&folder).map_err(folder.failed("reading sled's `conf` in"))?;
         }
-        // Of a store that has had no sync nothing was told, and there is nothing that sled could lose.
-        let end = match folder.existed().then(|| recovery::advance(&folder)).transpose() {
-            Ok(end) => end.flatten(),
-            Err(Refusal::Failed(error)) => return Err(folder.failed("reading sled's log in")(error)),
-            Err(Refusal::Damaged(reason)) => return Err(OpenError::Damaged { place: folder.name(), reason }),
-        };
+        let end = plan.map(|plan| plan.carry_out(&folder)).transpose();
+        let end = end.map_err(folder.failed("writing a snapshot for sled in"))?.flatten();
         let opened = self.open_sled(&folder);
         if let Some(end) = end.filter(|end| !end.is_as_it_was(&folder)) {
             // Dropping it syncs, and panics if that fails. It may hold its lock for a moment after that.
@@ -165,8 +167,7 @@ impl Sled {
         let place = folder.name();
         // The token ceiling at least has been there since before the folder was marked.
         if folder.existed() && (!db.was_recovered() || db.is_empty()) {
-            let reason = "it held records, and sled finds none".to_owned();
-            return Err(OpenError::Damaged { place, reason });
+            return Err(OpenError::damaged(place, &StoreDamage::NothingFound { engine: "sled" }));
         }
         let (barrier, room) = (Barrier::new(&folder)?, Room::new(&folder)?);
         let lock = SledsLock::find(&folder.main());
@@ -184,7 +185,8 @@ impl Sled {
             Ok(Ok(db)) => Ok((db, config)),
             Ok(Err(error)) => Err(open_error(folder.name(), error)),
             Err(panic) => {
-                Err(OpenError::Damaged { place: folder.name(), reason: panic_text("sled", &*panic) })
+                let damage = StoreDamage::EngineSays { engine: "sled", said: panic_text("sled", &*panic) };
+                Err(OpenError::damaged(folder.name(), &damage))
             }
         }
     }

@@ -21,14 +21,25 @@ use super::log::{self, Header};
 use super::messages::{Kind, LONGEST_HEADER, Log, Reached, Refusal, Segments};
 use super::snapshot::{self, Found, Page, Part, Snapshot};
 use crate::backend::folder::Folder;
+use crate::error::StoreDamage;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::Arc;
 
 const SEGMENT: u64 = SEGMENT_SIZE as u64;
 
-/// Brings the newest snapshot up to date with the log, and keeps what sled will read of that; `None` if that is nothing.
-pub(super) fn advance(folder: &Folder) -> Result<Option<End>, Refusal> {
+/// What is to be left for sled. Nothing was changed for it.
+pub(super) struct Plan {
+    log: Log,
+    /// How far the new snapshot reaches, and its bytes; `None` if the newest one knows all.
+    snapshot: Option<(u64, Vec<u8>)>,
+    /// Whether the newest one is what sled wrote.
+    is_whole: bool,
+    end: Option<End>,
+}
+
+/// Finds what the newest snapshot does not know.
+pub(super) fn plan(folder: &Folder) -> Result<Plan, Refusal> {
     let newest = snapshot::newest(folder)?;
     let read = newest.as_ref().map(Found::read).transpose()?;
     let is_whole = !matches!(read, Some(None));
@@ -37,32 +48,83 @@ pub(super) fn advance(folder: &Folder) -> Result<Option<End>, Refusal> {
     let reached = newest.as_ref().map_or(0, |found| found.reaches);
     let mut log = Log::open(folder)?;
     let before = old.reaches;
-    let (segments, last) = log.survey(before.unwrap_or(0))?;
+    let (segments, last) = log.survey(before.unwrap_or(0), None)?;
     if last.is_none() && (before.is_none() || old.active.is_some()) {
-        return Err(Refusal::Damaged(
-            "the segment of sled's log that it would begin with is gone or damaged".to_owned(),
-        ));
+        return Err(Refusal::Damaged(StoreDamage::NoSegment));
     }
     let new = log.take(old, &segments, last)?;
     if new.reaches.unwrap_or(0) < reached {
-        let reason = match is_whole {
-            true => "sled's log ends before its snapshot does",
-            false => "its snapshot is damaged, and its log ends before that",
-        };
-        return Err(Refusal::Damaged(reason.to_owned()));
+        let damage = if is_whole { StoreDamage::LogEnds } else { StoreDamage::SnapshotAndLog };
+        return Err(Refusal::Damaged(damage));
     }
     let end = log.end(&segments, new.reaches.unwrap_or(0))?;
-    if let Some(reaches) = new.reaches.filter(|_| new.reaches != before) {
-        let Some(bytes) = new.encode() else {
-            return Err(Refusal::Damaged("sled's log speaks of pages that it does not hold".to_owned()));
-        };
-        log.file.sync_all()?;
-        if !is_whole {
-            snapshot::put_aside(folder)?;
+    let snapshot = match new.reaches.filter(|_| new.reaches != before) {
+        Some(reaches) => Some((reaches, encoded(&new)?)),
+        None => None,
+    };
+    Ok(Plan { log, snapshot, is_whole, end })
+}
+
+/// The plan for a log that is damaged in what the newest snapshot knows: what is behind that is taken into a new one. If
+/// the log ends in the damaged segment, the new one says that it ends with it. sled then reads nothing of that segment
+/// when it opens, goes on in another, and finds the damage when it reads a page that lies there.
+///
+/// Refused is what would lose something untold: a log that goes on elsewhere than it breaks off. So is a log of which
+/// sled cannot read the pages without which it does not open.
+pub(super) fn plan_around(folder: &Folder) -> Result<Plan, Refusal> {
+    let newest = snapshot::newest(folder)?;
+    let read = newest.as_ref().map(Found::read).transpose()?;
+    let old = read.flatten().ok_or(Refusal::Damaged(StoreDamage::SnapshotAndLog))?;
+    let (Some(reaches), Some(active)) = (old.reaches, old.active) else {
+        return Err(Refusal::Damaged(StoreDamage::NoSegment));
+    };
+    let mut log = Log::open(folder)?;
+    for page in old.pages.iter().take(READ_AT_ONCE) {
+        let parts = if let Some(Page::Present(parts)) = page { parts.as_slice() } else { &[] };
+        for part in parts {
+            if !log.is_whole(part)? {
+                return Err(Refusal::Damaged(StoreDamage::SledsByte { at: part.offset }));
+            }
         }
-        snapshot::write(folder, reaches, &bytes)?;
     }
-    Ok(end)
+    log.begin_at(reaches);
+    let (segments, last) = log.survey(reaches, Some(active))?;
+    let mut new = log.take(old, &segments, last)?;
+    let damaged = reaches / SEGMENT * SEGMENT;
+    let ends_at = new.reaches.filter(|ends_at| *ends_at >= reaches);
+    let ends_at = ends_at.ok_or(Refusal::Damaged(StoreDamage::LogEnds))?;
+    if ends_at / SEGMENT * SEGMENT == damaged {
+        let behind = damaged + SEGMENT;
+        if segments.range(behind..).next().is_some() {
+            return Err(Refusal::Damaged(StoreDamage::LogEnds));
+        }
+        (new.reaches, new.active) = (Some(behind), None);
+    }
+    let ends_at = new.reaches.unwrap_or(ends_at);
+    let end = log.end(&segments, ends_at)?;
+    Ok(Plan { snapshot: Some((ends_at, encoded(&new)?)), log, is_whole: true, end })
+}
+
+/// sled reads so many of its pages before it tells that it is open.
+const READ_AT_ONCE: usize = 2;
+
+fn encoded(snapshot: &Snapshot) -> Result<Vec<u8>, Refusal> {
+    snapshot.encode().ok_or(Refusal::Damaged(StoreDamage::NoPages))
+}
+
+impl Plan {
+    /// Brings the newest snapshot up to date with the log, and keeps what sled will read of that; `None` if that is
+    /// nothing.
+    pub(super) fn carry_out(self, folder: &Folder) -> io::Result<Option<End>> {
+        if let Some((reaches, bytes)) = self.snapshot {
+            self.log.file.sync_all()?;
+            if !self.is_whole {
+                snapshot::put_aside(folder)?;
+            }
+            snapshot::write(folder, reaches, &bytes)?;
+        }
+        Ok(self.end)
+    }
 }
 
 /// The segment in which the log ends, as it was before sled opened it.
@@ -96,8 +158,9 @@ impl End {
 }
 
 impl Log {
-    /// The segments from the one that `from` lies in on, and the position of the log's last byte, if there is any.
-    fn survey(&mut self, from: u64) -> Result<(Segments, Option<u64>), Refusal> {
+    /// The segments from the one that `from` lies in on, and the position of the log's last byte, if there is any. The
+    /// first is at the offset `first`, whatever is left of its header, if that is given.
+    fn survey(&mut self, from: u64, first: Option<u64>) -> Result<(Segments, Option<u64>), Refusal> {
         let from = from / SEGMENT * SEGMENT;
         let length = self.file.metadata()?.len();
         let (mut segments, mut synced) = (Segments::new(), from);
@@ -110,9 +173,10 @@ impl Log {
             }
             synced = synced.max(then);
             if segments.insert(position, offset).is_some() {
-                return Err(Refusal::Damaged("two segments of sled's log have one place in it".to_owned()));
+                return Err(Refusal::Damaged(StoreDamage::TwoSegments));
             }
         }
+        segments.extend(first.map(|first| (from, first)));
         let mut next = synced / SEGMENT * SEGMENT;
         let mut gap = None;
         let mut tail = Segments::new();
@@ -145,7 +209,7 @@ impl Log {
             }
         })?;
         if unknown {
-            return Err(Refusal::Damaged("sled's log speaks of a page that cannot be".to_owned()));
+            return Err(Refusal::Damaged(StoreDamage::OddPage));
         }
         let Some(Reached { position, segment }) = reached else { return Ok(snapshot) };
         let within = position % SEGMENT;

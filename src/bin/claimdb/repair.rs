@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// deleted; the retention index is made anew; the rest is as it was. Pages that the engine itself cannot read are
 /// walked around: the file tells where they lay, and the engine's files are kept in `aside-1-files`. A store that does
 /// not open because its log does not match the checksum of its last close is repaired without that: the file `tail` is
-/// put into a folder aside-DATE. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE AFTERWARDS: their work can run again. So it
+/// put into a folder aside-DATE. A repair that cannot be made says so, and changes nothing. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE AFTERWARDS: their work can run again. So it
 /// asks first, and without a terminal wants --yes. If a backup is recent enough, prefer that. No process may have the
 /// store open. Killed at any point, the store is as it was or repaired.
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use super::around::{Gap, read, walk_around};
 use super::piece::{Judge, Part, Piece};
 use super::{Copied, CopyError, Pair, Target};
-use crate::backend::{Engine, Old, put_bad_tail_aside, replace};
+use crate::backend::{Engine, Old, make_openable, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Damage, OpenError};
 use crate::record;
@@ -53,7 +53,8 @@ impl Store {
     /// ends the repair.
     ///
     /// A store over sled that is refused because its log does not match the checksum of its last close (the file `tail`)
-    /// is opened without: that file goes into a folder `aside-` and the date.
+    /// is opened without: that file goes into a folder `aside-` and the date. One whose log is damaged in what sled's
+    /// snapshot knows is opened by a snapshot that leads around that.
     ///
     /// **Keys whose records are put aside are free afterwards: their work can run again.** Look at the file first, or
     /// have a backup, if that must not happen. Plain values that are put aside read as absent.
@@ -62,12 +63,13 @@ impl Store {
     /// whose need for room it shares.
     ///
     /// # Errors
-    /// [`CopyError`]; what was stored is as it was then. A store that its engine cannot open cannot be repaired by
-    /// this.
+    /// [`CopyError`]; what was stored is as it was then. A store that its engine cannot open cannot be repaired by this:
+    /// it fails as [`OpenError::Damaged`] with [`Remedy::Backup`](crate::Remedy::Backup), and nothing was changed, unless
+    /// it is the engine itself that refuses.
     pub fn repair(path: impl AsRef<Path>) -> Result<Repaired, CopyError> {
         let path = path.as_ref();
         let place = path.display().to_string();
-        let tail_in = put_bad_tail_aside(path)?;
+        let tail_in = make_openable(path)?;
         let repaired = replace(path, |old, new| repair(old, new, &place, path, &SystemClock::new()));
         let repaired = repaired.map_err(|error: CopyError| error.replacing("repairing", &place))?;
         Ok(Repaired { tail_in, ..repaired })
