@@ -294,15 +294,30 @@ fn what_is_purged_is_gone_and_nothing_else() {
 }
 
 #[test]
-fn a_damaged_record_is_told_and_goes_by_force_alone() {
+fn a_scope_with_a_damaged_record_is_purged_of_the_others_and_their_number_is_told() {
     let place = Place::new();
+    scribble(&place, b"\x01\x07refundsorder-44");
+    let told = place.run(&["purge", "--store", "claims", "--yes", "--whole-scope", "refunds"]).failed(4);
+    let counts = "1 key was removed for good; 1 record was skipped";
+    assert!(told.contains(counts), "it does not say what became of the scope: {told}");
+    let left = place.run(&["list", "--store", "claims", "--json"]);
+    assert_eq!(left.out.lines().count(), 6, "four keys, the damaged one, and the counts: {left:?}");
+}
+
+/// Writes over the record of an encoded key.
+fn scribble(place: &Place, key: &[u8]) {
     let engine = Sled::existing(place.path("claims")).open().unwrap();
-    let key = b"\x01\0order-41";
     let seen = engine.read(key).unwrap();
+    assert!(seen.is_some());
     let swap = engine.commit(&[Commit::swap(key, seen.as_deref(), Some(b"scribble"))]).remove(0).unwrap();
     assert_eq!(swap, Swap::Done);
     engine.sync().unwrap();
-    drop(engine);
+}
+
+#[test]
+fn a_damaged_record_is_told_and_goes_by_force_alone() {
+    let place = Place::new();
+    scribble(&place, b"\x01\0order-41");
     let list = place.run(&["list", "--store", "claims", "--json", "--state", "interrupted"]);
     assert_eq!((list.code, list.out.lines().count()), (Some(4), 3), "{list:?}");
     assert!(list.out.contains(r#""state":"damaged""#) && list.err.contains("claimdb verify"), "{list:?}");
@@ -318,6 +333,14 @@ fn a_damaged_record_is_told_and_goes_by_force_alone() {
         "{backup:?}"
     );
     assert_eq!(place.run(&["verify", "copy"]).code, Some(4));
+    for (command, doing) in [(&["release"][..], "releasing"), (&["resolve", "--as", "omitted"], "resolving")]
+    {
+        let on = ["--store", "claims", "order-41"];
+        let told = place.run(&[command, &["--yes"], &on].concat()).failed(4);
+        assert!(told.contains(&format!("{doing} key#")), "it does not say what was tried: {told}");
+        let told = place.run(&[command, &on].concat()).failed(4);
+        assert!(told.contains(&format!("{doing} a key: ")), "it does not say what was tried: {told}");
+    }
     let purge = ["purge", "--store", "claims", "--yes", "--key", "order-41"];
     let told = place.run(&purge).failed(4);
     assert!(told.contains("--force"), "P9 fail closed: {told}");

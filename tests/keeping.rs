@@ -209,7 +209,7 @@ fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
         let [first, _, counts] = &lines.collect::<Vec<Value>>()[..] else { panic!("{}", damaged.out) };
         assert_eq!((&first["flaw"], &first["part"]), (&"unreadable".into(), &"record".into()), "{first}");
         assert!(first["key"].as_str().unwrap().starts_with("key#") && first["message"].is_string());
-        assert_eq!((first.as_object().unwrap().len(), counts.as_object().unwrap().len()), (5, 6));
+        assert_eq!((first.as_object().unwrap().len(), counts.as_object().unwrap().len()), (5, 7));
         assert_eq!((&counts["flaws"], &counts["sound"]), (&2.into(), &false.into()), "{counts}");
 
         // A compaction keeps what it cannot read, and says so.
@@ -218,6 +218,24 @@ fn verify_tells_what_is_wrong_by_its_lines_and_by_its_exit_code() {
         assert!(compacted.err.contains("2 stored items cannot be read"), "{}", compacted.err);
         assert_eq!(claimdb("verify", &[&place.store()]).code, Some(4), "damage was lost from sight");
     }
+}
+
+#[test]
+fn verify_names_what_was_put_aside_in_a_sound_store() {
+    let place = Place::new(Engine::Sled);
+    is_whole(&place.store());
+    let entries = fs::read_dir(place.store().join("sled")).unwrap().map(|entry| entry.unwrap().path());
+    let is_snapshot = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("snap.");
+    let snapshot = entries.into_iter().find(is_snapshot).unwrap();
+    fs::write(&snapshot, "no snapshot").unwrap();
+    is_whole(&place.store());
+    let told = claimdb("verify", &[&place.store()]);
+    let lines: Vec<_> = told.out.lines().collect();
+    let [aside, sound] = lines[..] else { panic!("what was put aside is not told: {}", told.out) };
+    assert!(aside.starts_with("put aside by earlier openings and repairs: aside-20"), "{aside}");
+    assert!(told.code == Some(0) && sound.starts_with("sound: "), "{sound}");
+    let counts = claimdb("verify", &[&"--json", &place.store()]).json();
+    assert_eq!(counts["aside"].as_array().unwrap().len(), 1, "{counts}");
 }
 
 #[test]

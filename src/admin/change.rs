@@ -83,7 +83,13 @@ impl Change<'_> {
     }
 
     fn look(&self) -> Result<Inspection, Answer> {
-        self.store.inspect(self.key.clone()).map_err(|error| refusal(&error))
+        self.store.inspect(self.key.clone()).map_err(|error| {
+            refusal(&match error {
+                // What was asked for is this change.
+                AdminError::Failed { on, fault, .. } => AdminError::Failed { doing: self.doing, on, fault },
+                error => error,
+            })
+        })
     }
 
     /// The token of the claim that is to be changed, if it may be.

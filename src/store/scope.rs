@@ -259,9 +259,8 @@ impl Scope {
     ///
     /// # Errors
     /// [`AdminError::ScopeInUse`] if there were live claims that may not be fenced; nothing was removed then.
-    /// [`AdminError::InFlight`] if a key was claimed or settled meanwhile; what was removed stays so.
-    /// [`AdminError::Listed`] with the first key whose record is damaged, once all others are removed; that record goes
-    /// by [`Store::remove_by_force`] alone.
+    /// [`AdminError::NotEmptied`] if a key was claimed or settled meanwhile, which ends this, and if there are damaged
+    /// records, once all others are removed; those go by [`Store::remove_by_force`] alone. What was removed stays so.
     pub fn empty(&self, live: LiveClaims) -> Result<u64, AdminError> {
         on_this_thread(self.empty_as(Caller::Thread, live))
     }
@@ -292,7 +291,7 @@ impl Scope {
             };
             synced.map_err(|fault| AdminError::Failed { doing: DOING, on: "the store".to_owned(), fault })
         };
-        let (mut removed, mut marks, mut ended) = (0, Vec::new(), Ok(()));
+        let (mut removed, mut damaged, mut marks, mut first) = (0, 0, Vec::new(), None);
         for key in keys {
             match key.and_then(|key| inner.change(DOING, &key, purpose, inner.removal())) {
                 Ok(marked) => {
@@ -303,16 +302,20 @@ impl Scope {
                     }
                 }
                 Err(error @ AdminError::Listed { fault: Fault::Damaged(_), .. }) => {
-                    ended = ended.and(Err(error));
+                    damaged += 1;
+                    first.get_or_insert(error);
                 }
                 Err(error) => {
-                    ended = Err(error);
+                    first = Some(error);
                     break;
                 }
             }
         }
         sync(marks).await?;
-        ended.map(|()| removed)
+        match first.map(Box::new) {
+            Some(first) => Err(AdminError::NotEmptied { removed, damaged, first }),
+            None => Ok(removed),
+        }
     }
 
     fn prefix(&self, doing: &'static str) -> Result<Vec<u8>, AdminError> {

@@ -39,7 +39,8 @@ pub(crate) fn run(
     let key = key.name()?;
     let mut token = changing.token.map(|token| token.to_string());
     if !changing.yes {
-        let told = match place.ask_once(&Command::Inspect { key: key.clone(), show_keys: false })? {
+        let looked = place.ask_once(&Command::Inspect { key: key.clone(), show_keys: false });
+        let told = match looked.map_err(|failure| failure.before(doing))? {
             Answer::Inspected(told) => told,
             other => return Err(unexpected(&other)),
         };

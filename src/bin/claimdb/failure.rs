@@ -79,6 +79,22 @@ impl Failure {
         }
     }
 
+    /// With what was to be done, where it failed at what comes before that.
+    pub(crate) fn before(mut self, doing: &str) -> Self {
+        let text = match &mut self {
+            Self::Failed(text)
+            | Self::Usage(text)
+            | Self::Locked(text)
+            | Self::Damaged(text)
+            | Self::NoSuchKey(text)
+            | Self::State(text) => text,
+            #[cfg(feature = "explore")]
+            Self::Broken(text) => text,
+        };
+        *text = format!("{doing} a key: {text}");
+        self
+    }
+
     /// Tells it and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let (code, text) = match self {

@@ -151,11 +151,21 @@ fn forgotten(store: &Store) -> Result<u64, AdminError> {
 }
 
 fn failed(error: &AdminError) -> Failure {
-    match error {
-        AdminError::Listed { fault: Fault::Damaged(_), .. }
-        | AdminError::Failed { fault: Fault::Damaged(_), .. } => Failure::Damaged(format!(
+    let is_damage = |error: &AdminError| {
+        let fault = match error {
+            AdminError::Listed { fault, .. } | AdminError::Failed { fault, .. } => fault,
+            _ => return false,
+        };
+        matches!(fault, Fault::Damaged(_))
+    };
+    let damaged = match error {
+        AdminError::NotEmptied { damaged, .. } => *damaged > 0,
+        error => is_damage(error),
+    };
+    if damaged {
+        return Failure::Damaged(format!(
             "{error}; one key goes with --key and --force, claimdb repair puts all of these aside"
-        )),
-        _ => Failure::Failed(error.to_string()),
+        ));
     }
+    Failure::Failed(error.to_string())
 }

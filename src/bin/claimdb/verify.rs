@@ -5,13 +5,15 @@ use crate::engine;
 use crate::failure::Failure;
 use claimdb::{Flaw, Store, backend};
 use serde_json::json;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Look at everything that is stored, and tell what is wrong with it
 ///
 /// Reads every record, plain value and index entry, and tells each flaw in a line with a hash that stands for its
 /// key. Pages that the engine itself cannot read are walked around: each stretch of them is one flaw, with the hashes of
-/// the keys that the retention index knows of there. Nothing is written to the store but what opening it always does.
+/// the keys that the retention index knows of there. Then a line tells what earlier openings and repairs have put aside in
+/// the store's folder, which is no flaw. Nothing is written to the store but what opening it always does.
 /// No process may have it open. Exit code 0 says that it is sound, 4 that it is damaged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -25,7 +27,8 @@ pub(crate) struct Args {
     /// First a line for each flaw:
     /// {"flaw":"unreadable","part":"record","key":"key#0123456789ab","keys":null,"message":"..."}; a stretch that the
     /// engine could not read has "keys":["key#0123456789ab"] and part and key null.
-    /// The last line has the counts: {"records":5,"values":3,"entries":5,"stale_entries":0,"flaws":0,"sound":true}
+    /// The last line has the counts: {"records":5,"values":3,"entries":5,"stale_entries":0,"flaws":0,"sound":true,
+    /// "aside":[]}, where aside names what was put aside in the store's folder.
     #[arg(long)]
     json: bool,
 }
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     });
     let verified = verified.map_err(|error| Failure::copying(&error))?;
     written?;
+    let aside = put_aside(&args.store)?;
     let claimdb::Verified { records, values, entries, stale_entries, flaws, .. } = verified;
     write_line(if args.json {
         let sound = verified.is_sound();
@@ -58,9 +62,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "stale_entries": stale_entries,
             "flaws": flaws,
             "sound": sound,
+            "aside": aside,
         })
         .to_string()
     } else {
+        if !aside.is_empty() {
+            write_line(format_args!(
+                "put aside by earlier openings and repairs: {}; look at it, and delete it once it is of no use",
+                aside.join(", ")
+            ))?;
+        }
         format!(
             "{}: {}, {}, {} of which {} for nothing, {}",
             if verified.is_sound() { "sound" } else { "damaged" },
@@ -80,6 +91,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
          claimdb repair {store}",
         counted(flaws, "flaw", "flaws")
     )))
+}
+
+/// What is in the store's folder under the names that openings and repairs give to what they put aside.
+fn put_aside(store: &Path) -> Result<Vec<String>, Failure> {
+    let failed = |error| {
+        let doing = format!("looking for what was put aside in {}", store.display());
+        Failure::failed(doing, error, "see that the folder can be read")
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(store).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if name.starts_with("aside-") {
+            found.push(name);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn json_of(flaw: &Flaw) -> String {
