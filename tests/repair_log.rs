@@ -7,6 +7,7 @@ use claimdb::backend::Sled;
 use claimdb::{CopyError, Durability, OpenError, Remedy, Repaired, Request, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,16 +22,19 @@ fn value(key: usize) -> Vec<u8> {
     vec![u8::try_from(key % 251).unwrap() + 1; 2_000]
 }
 
-/// Settles the keys from `first` on, and twice as many neighbours of theirs with values of `length` bytes.
-fn fill(folder: &Path, first: usize, length: usize) {
+/// Settles these keys, and then writes one large value so often.
+fn fill(folder: &Path, keys: Range<usize>, rewrites: usize) {
     let store = open(folder).unwrap();
-    let settle = |key: String, value: Vec<u8>| {
-        let request = Request::new(key).durability(Durability::Relaxed);
-        store.claim(request).unwrap().granted().unwrap().complete_bytes(value).unwrap();
-    };
-    for key in first..first + KEYS {
-        settle(format!("k{key:05}"), value(key));
-        settle(format!("k{key:05}-next"), vec![7; length]);
+    for key in keys {
+        let request = Request::new(format!("k{key:05}")).durability(Durability::Relaxed);
+        store.claim(request).unwrap().granted().unwrap().complete_bytes(value(key)).unwrap();
+    }
+    for n in 0..rewrites {
+        store.kv("large").put("v", vec![u8::try_from(n % 251).unwrap(); 130_000]).unwrap();
+        // So that segments say of those before them that they were synced.
+        if n % 30 == 0 {
+            store.sync().unwrap();
+        }
     }
     store.close().unwrap();
 }
@@ -38,7 +42,7 @@ fn fill(folder: &Path, first: usize, length: usize) {
 /// A closed store whose snapshot knows all of its log.
 fn known() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    fill(folder.path(), 0, 10);
+    fill(folder.path(), 0..KEYS, 1);
     open(folder.path()).unwrap().close().unwrap();
     folder
 }
@@ -108,8 +112,8 @@ fn no_repair_is_made(folder: &Path, text: &str) {
     let CopyError::Open(OpenError::Damaged { remedy: Remedy::Backup, .. }) = &error else {
         panic!("{error:?}")
     };
-    assert_eq!(error.to_string(), text);
     is_unchanged(&before, folder, "a repair that cannot be made");
+    assert_eq!(error.to_string(), text);
 }
 
 /// Looks for the first `keys` keys. Gives how many are gone, all of which must be told.
@@ -176,13 +180,11 @@ fn a_repair_that_is_recommended_works_and_any_other_changes_nothing() {
 
 #[test]
 fn what_came_after_the_snapshot_is_kept_although_its_segment_is_damaged_before() {
-    // In the same segment, and in others behind it.
-    for length in [10, 70_000] {
+    // All of it in the same segment; and others behind that, which say that it was synced.
+    for (keys, rewrites) in [(2 * KEYS, 0), (KEYS + 2, 400)] {
         let sound = known();
         let reaches = reaches(sound.path());
-        fill(sound.path(), KEYS, length);
-        let log = fs::metadata(sound.path().join("sled/db")).unwrap().len();
-        assert_eq!(log > 17 << 20, length > 10, "{log}");
+        fill(sound.path(), KEYS..keys, rewrites);
         for at in [5, reaches / 3, reaches / 2] {
             let folder = tempfile::tempdir().unwrap();
             copy(sound.path(), folder.path());
@@ -190,7 +192,7 @@ fn what_came_after_the_snapshot_is_kept_although_its_segment_is_damaged_before()
             let (text, remedy) = refused(folder.path());
             assert_eq!(remedy, Remedy::Repair, "{text}");
             let repaired = Store::repair(folder.path()).unwrap();
-            let lost = lost(folder.path(), 2 * KEYS, &repaired);
+            let lost = lost(folder.path(), keys, &repaired);
             assert!(lost <= 17, "P8 remembered: one page was damaged, and {lost} records are gone");
         }
     }
