@@ -7,7 +7,7 @@
 //! the other.
 //!
 //! Bytes before the newest snapshot are another matter: the snapshot says what must be there, and sled fails when
-//! it reads them, or does not open if they are in the segment that it would go on in ([`examine`](super::examine)).
+//! it reads them, or does not open if they are in the segment that it would go on in ([`examine`](mod@super::examine)).
 //! For the same reason an intact snapshot is never put aside when sled refuses to open: without it sled would open,
 //! with less. Only a snapshot that fails its own checksum is, and then the log must reach at least
 //! as far as that snapshot did.

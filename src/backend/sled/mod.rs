@@ -8,7 +8,7 @@
 //! - A half-written snapshot stops it from opening. Strays are removed first; they are never needed.
 //! - It takes a read that fails for the end of its log, fills the rest with zeros and opens, with less. So [`recovery`]
 //!   reads the log for it, and leaves it a [`snapshot`] that knows all. One that is damaged is put aside.
-//! - It takes damage in the log for its end as well. [`log`] finds what can be found of that, [`examine`] what helps.
+//! - It takes damage in the log for its end as well. [`log`] finds what can be found of that, [`mod@examine`] what helps.
 //! - When it cannot make a file in `blobs/`, its next flush waits for ever. From then on syncs fail instead.
 //! - A full disk leaves it unusable, and an opening needs room. [`room`] takes that ahead.
 //! - It panics on some damage, when opening and when dropped after a failed sync. Both are caught.
