@@ -3,7 +3,7 @@
 use claimdb::backend::Mem;
 use claimdb::{
     Durability, EndedBy, Fingerprint, ManualClock, OnInterrupt, Outcome, Request, Resolution, Run, RunError,
-    SettleError, Settled, Store, SyncBy,
+    SettleError, Settled, Store, SyncBy, WallTime,
 };
 use std::time::Duration;
 
@@ -294,4 +294,35 @@ fn many_claims_complete_under_one_sync() {
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(world.store.stats().syncs - before, 1);
     assert_eq!(world.store.scan("", "k").unwrap().count(), 100);
+}
+
+#[test]
+fn a_clock_at_its_end_is_not_used_for_tokens() {
+    const END: u64 = 1 << 33;
+    for (seconds, first) in [(END - 1, (END - 1) << 20), (END, 1), (END + 1, 1)] {
+        let clock = ManualClock::new();
+        clock.set_wall(WallTime::from_unix_millis(seconds * 1000));
+        let store = World::open(&Mem::new(), &clock);
+        let claim = store.claim("k").unwrap().granted().unwrap();
+        assert_eq!(claim.token().get(), first, "P2 ordered tokens: a clock of {seconds} s");
+    }
+}
+
+#[test]
+fn who_has_a_forgotten_key_says_what_it_is_for() {
+    let clock = ManualClock::new();
+    // What is forgotten stays stored.
+    let builder = Store::builder(Mem::new()).clock(clock.clone()).sweep_every(Duration::ZERO);
+    let store = builder.open().unwrap();
+    let complete = |fingerprint, value: &str| {
+        let request = Request::new("k").retention(60 * SEC).fingerprint(fingerprint);
+        store.claim(&request).unwrap().granted().expect("it is forgotten").complete(value).unwrap();
+        assert!(
+            store.claim(request).unwrap().settled().is_some(),
+            "P7: it is for the work of the one before"
+        );
+    };
+    complete(Fingerprint::new([1; 32]), "old");
+    clock.advance(60 * SEC);
+    complete(Fingerprint::new([2; 32]), "new");
 }

@@ -8,7 +8,7 @@ mod hooks;
 
 use claimdb::backend::Mem;
 use claimdb::{Durability, LossCause, ManualClock, Outcome, Request, Store, SyncBy};
-use hooks::{Woken, block_on, poll};
+use hooks::{Woken, block_on, poll, until};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -86,4 +86,68 @@ fn contended_claims_with_cancels_and_timeouts_leave_the_heap_as_it_was() {
     // A leak of the smallest allocation for each round would be more.
     assert!(grown < ROUNDS * 16, "ML-05: {grown} bytes more after {ROUNDS} contended claims");
     assert_eq!(store.stats().entries, 0);
+}
+
+#[test]
+fn leases_that_are_over_give_their_memory_back_in_few_steps() {
+    let _alone = ALONE.lock();
+    const SHARDS: usize = 64;
+    // About 1300 for each shard of the lease table, which has room for 1792 then; two steps lead back from there.
+    const KEYS: usize = SHARDS * 1300;
+    let builder = Store::builder(Mem::new()).clock(ManualClock::new()).sync_by(SyncBy::Caller);
+    let store = builder.sweep_every(Duration::ZERO).watch_every(Duration::ZERO).open().unwrap();
+    let claim = |n: usize| {
+        let request = Request::new(n.to_string()).durability(Durability::Result);
+        store.claim(request).unwrap().granted().unwrap()
+    };
+    let mut claims = Vec::with_capacity(KEYS);
+    let granted = allocation_counter::measure(|| claims.extend((0..KEYS).map(claim)));
+    let ended = allocation_counter::measure(|| claims.clear());
+    let left = granted.bytes_current + ended.bytes_current;
+    assert!(left * 10 < granted.bytes_current, "ML-05: {left} of {} bytes are left", granted.bytes_current);
+    assert!(ended.count_total <= 2 * SHARDS as u64, "each step moves what is left: {ended:?}");
+    let few = allocation_counter::measure(|| (0..100).for_each(|_| drop(claim(1))));
+    let one = allocation_counter::measure(|| drop(claim(1)));
+    assert_eq!(few.count_total, 100 * one.count_total, "small tables stay as they are");
+}
+
+#[test]
+fn a_loss_that_is_looked_at_again_is_awaited_once() {
+    let _alone = ALONE.lock();
+    let store = Store::builder(Mem::new()).clock(ManualClock::new()).open().unwrap();
+    let claim = store.claim("k").unwrap().granted().unwrap();
+    let (mut raised, mut another) = (Box::pin(claim.lost().raised()), Box::pin(claim.lost().raised()));
+    let (woken, others) = (Woken::new(), Woken::new());
+    assert!(poll(another.as_mut(), &others).is_pending());
+    assert!(poll(raised.as_mut(), &woken).is_pending());
+    let again = allocation_counter::measure(|| {
+        assert!((0..1000).all(|_| poll(raised.as_mut(), &woken).is_pending()));
+    });
+    assert_eq!(again.bytes_current, 0, "ML-05: {again:?}");
+    drop(another);
+    drop(claim);
+    assert_eq!((woken.count(), others.count()), (1, 0), "P6 never stuck");
+}
+
+/// The threads of this process that sync a store.
+fn syncing() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    // One that ends meanwhile has no name any more.
+    let name = |thread: &std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+    threads.flatten().filter(|thread| name(thread).is_ok_and(|name| name == "claimdb-sync\n")).count()
+}
+
+#[test]
+fn one_thread_syncs_and_none_where_callers_do() {
+    let _alone = ALONE.lock();
+    until("the stores of other tests have ended", || syncing() == 0);
+    for (sync_by, threads) in [(SyncBy::Thread, 1), (SyncBy::Caller, 0)] {
+        let store = Store::builder(Mem::new()).clock(ManualClock::new()).sync_by(sync_by).open().unwrap();
+        for key in ["a", "b", "c"] {
+            store.claim(key).unwrap().granted().unwrap().complete(key).unwrap();
+        }
+        assert_eq!(syncing(), threads, "{sync_by:?}");
+        store.close().unwrap();
+        until("the thread has ended", || syncing() == 0);
+    }
 }

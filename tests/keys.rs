@@ -278,3 +278,15 @@ fn labels_tell_keys_apart_and_stay_the_same() {
     labels.dedup();
     assert_eq!(labels.len(), keys.len());
 }
+
+#[test]
+fn a_loss_signal_shows_whose_it_is_by_label() {
+    let store = Store::builder(Mem::new()).clock(ManualClock::new()).open().unwrap();
+    let key = Key::new(SECRETS[0]).unwrap();
+    let claim = grant(&store, &key);
+    let lost = claim.lost();
+    let shown = format!("{lost:?}");
+    assert!(shown.contains(&format!("{:?}", key.label())) && shown.contains("Loss(None)"), "{shown}");
+    drop(claim);
+    assert!(format!("{lost:?}").contains("Loss(Some(Ended))"), "{lost:?}");
+}

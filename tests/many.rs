@@ -97,3 +97,72 @@ fn a_thousand_panics_in_ten_thousand_runs_hang_no_waiter_and_hold_no_key() {
         assert!(store.claim(format!("key {key}")).unwrap().granted().is_some(), "PN-01: key {key} is held");
     }
 }
+
+#[test]
+fn a_claim_in_memory_is_seldom_in_the_way_of_one_for_another_key() {
+    let backend = hooks::Hooked::new();
+    let builder = Store::builder(backend.clone()).clock(ManualClock::new()).sync_by(SyncBy::Caller);
+    let store = builder.sweep_every(Duration::ZERO).watch_every(Duration::ZERO).open().unwrap();
+    let claim = |store: &Store, name: String| {
+        drop(store.claim(Request::new(name).durability(Durability::Result)).unwrap().granted().unwrap());
+    };
+    let mut read_again = 0;
+    for n in 0..200 {
+        let other = store.clone();
+        backend.on(hooks::At::Read, move || claim(&other, format!("other {n}")));
+        let before = backend.calls();
+        claim(&store, n.to_string());
+        // The other claim reads once, and so does this one unless something of its shard has changed meanwhile.
+        read_again += backend.calls() - before - 2;
+    }
+    assert!(read_again < 50, "the table's shards are there for that: {read_again} of 200 read again");
+}
+
+#[test]
+fn what_memory_holds_is_counted() {
+    const SEC: Duration = Duration::from_secs(1);
+    let clock = ManualClock::new();
+    let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller).open().unwrap();
+    let request =
+        |name: &str, lease: u32| Request::new(name).durability(Durability::Result).lease(lease * SEC);
+    let claim = |name, lease| store.claim(request(name, lease)).unwrap().granted().unwrap();
+    let claims =
+        [("a", 10), ("b", 10), ("c", 30), ("d", 30), ("e", 30)].map(|(name, lease)| claim(name, lease));
+    let mut waiting =
+        ["c", "d", "d"].map(|name| Box::pin(store.claim_async(request(name, 30).wait(60 * SEC))));
+    assert!(waiting.iter_mut().all(|waiting| poll(waiting.as_mut(), &Woken::new()).is_pending()));
+    clock.advance(10 * SEC);
+    let stats = store.stats();
+    let counted = (stats.entries, stats.live_claims, stats.overdue_claims, stats.waiters);
+    assert_eq!(counted, (5, 3, 2, 3));
+    drop((claims, waiting));
+    is_at_its_base(&store);
+}
+
+#[test]
+fn who_waits_for_a_key_is_not_woken_for_another() {
+    let builder = Store::builder(Mem::new()).clock(ManualClock::new()).sync_by(SyncBy::Caller);
+    let store = builder.open().unwrap();
+    let claim = |key: &str| store.claim(key).unwrap().granted().unwrap();
+    let (held, woken) = (claim("held"), Woken::new());
+    let wait = Request::new("held").wait(Duration::from_secs(60));
+    let mut waiting = Box::pin(store.claim_async(wait));
+    assert!(poll(waiting.as_mut(), &woken).is_pending());
+    claim("another").complete("done").unwrap();
+    assert_eq!(woken.count(), 0, "it was woken by a sync that changed nothing for it");
+    drop(held);
+    assert_eq!(woken.count(), 1, "P6 never stuck");
+}
+
+#[test]
+fn a_lease_that_was_over_when_it_ended_is_counted() {
+    const SEC: Duration = Duration::from_secs(1);
+    let clock = ManualClock::new();
+    let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller).open().unwrap();
+    for (over, name) in [(29, "in time"), (30, "at its end"), (31, "late")] {
+        let claim = store.claim(Request::new(name).lease(30 * SEC)).unwrap().granted().unwrap();
+        clock.advance(over * SEC);
+        claim.complete("done").unwrap();
+    }
+    assert_eq!(store.stats().lease_overruns, 2);
+}

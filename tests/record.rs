@@ -312,3 +312,34 @@ fn a_value_of_the_greatest_size_comes_back() {
     let record = Record { state, ..golden()[0].1.clone() };
     assert!(Record::decode(&record.encode()) == Ok(record));
 }
+
+#[test]
+fn a_value_that_no_store_accepts_is_not_believed() {
+    let state = State::Pending { previous: None, checkpoint: Some(vec![7; claimdb::MAX_VALUE_LIMIT + 5000]) };
+    let record = Record { state, ..golden()[0].1.clone() };
+    assert!(matches!(Record::decode(&record.encode()), Err(Damage::Content { .. })));
+}
+
+#[test]
+fn a_record_is_written_without_being_moved() {
+    for (name, record) in golden() {
+        let written = allocation_counter::measure(|| drop(record.encode()));
+        assert_eq!(written.count_total, 1, "{name}: {written:?}");
+        assert!(written.bytes_max <= 300, "{name} takes more room than it needs: {written:?}");
+    }
+}
+
+#[test]
+fn debug_shows_how_a_record_stands_and_no_bytes_of_it() {
+    let shown: Vec<_> = golden().iter().map(|(_, record)| format!("{:?}", record.state)).collect();
+    assert_eq!(
+        shown,
+        [
+            "Pending { previous: Some(Previous { token: Token(1820002458009599), ended_by: Reopened }), checkpoint: Some(6 bytes) }",
+            "Interrupted { ended_by: Dropped, checkpoint: Some(2 bytes) }",
+            "Settled { result: Completed(17 bytes), at: WallTime(1735689605456), by_hand: false }",
+            "Settled { result: Failed(8 bytes), at: WallTime(1735689605456), by_hand: true }",
+            "Settled { result: Omitted(TooLarge), at: WallTime(1735689605456), by_hand: false }",
+        ]
+    );
+}

@@ -353,3 +353,18 @@ fn progress_goes_to_the_successor() {
     let memory = Request::new("m").durability(Durability::Result);
     assert!(store.claim(memory).unwrap().granted().unwrap().checkpoint("x").is_err());
 }
+
+#[test]
+fn who_awaits_a_loss_is_woken_by_no_renewal_but_one_that_ends_sooner() {
+    let (store, _clock) = world(SyncBy::Caller);
+    let claim = granted(store.claim(Request::new("k").lease(20 * SEC)).unwrap());
+    let mut raised = Box::pin(claim.lost().raised());
+    let woken = Arc::new(Woken::default());
+    assert!(poll(raised.as_mut(), &woken).is_pending());
+    for lease in [20, 30] {
+        claim.renew(lease * SEC).unwrap();
+        assert_eq!(woken.0.load(Ordering::SeqCst), 0, "it was woken for a lease of {lease} s");
+    }
+    claim.renew(29 * SEC).unwrap();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "P6 never stuck: its lease ends sooner");
+}
