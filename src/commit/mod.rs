@@ -22,7 +22,6 @@ use crate::error::{Fault, Poisoned, StorageError};
 use crate::sync::{Break, Mutex, Signal, ThreadId, current_thread, spawn};
 use crate::telemetry::Telemetry;
 use std::collections::VecDeque;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -377,16 +376,5 @@ impl<M> State<M> {
 fn release(released: VecDeque<(u64, Arc<Signal>)>) {
     for (_, signal) in released {
         signal.notify();
-    }
-}
-
-impl<M> fmt::Debug for GroupCommit<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("GroupCommit")
-            .field("issued", &state.issued)
-            .field("synced", &state.synced)
-            .field("poisoned", &state.poisoned)
-            .finish_non_exhaustive()
     }
 }

@@ -121,7 +121,7 @@ impl Entry {
     }
 
     pub(super) fn set_never_granted(&mut self, tokens: NeverGranted) {
-        if !tokens.is_none() || self.rest.is_some() {
+        if self.never_granted() != tokens {
             self.rest().never_granted = tokens;
         }
     }
@@ -203,7 +203,7 @@ impl Shard {
         found.remove();
         // Memory goes back to its base, in steps large enough that each entry pays for its share once.
         let (length, capacity) = (entries.len(), entries.capacity());
-        if capacity > 128 && length < capacity / 8 {
+        if capacity >= 224 && length * 8 <= capacity {
             entries.shrink_to(length * 2, |entry| seed.hash_one(&*entry.key));
         }
     }

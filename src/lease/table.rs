@@ -13,7 +13,6 @@ use crate::sync::{AtomicU64, Break, Guard, HashSeed, Mutex, Ordering, SHARDS, Si
 use crate::telemetry::Telemetry;
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
-use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -25,13 +24,6 @@ pub(crate) struct Table {
     /// How many leases were ended by hand. Raised under the lock of the lease's shard.
     pub(super) ended_by_hand: AtomicU64,
     telemetry: Arc<Telemetry>,
-}
-
-impl fmt::Debug for Table {
-    /// Shows nothing of what it holds: keys do not belong in logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").finish_non_exhaustive()
-    }
 }
 
 /// How a shard stood: the number of places and marks that it has given out.
@@ -102,7 +94,7 @@ impl Table {
     pub(super) fn shard<'a>(&self, key: &'a [u8]) -> (Hashed<'a>, Guard<'_, Shard>) {
         let hash = self.seed.hash_one(key);
         // The bits between: the table inside goes by the lowest ones, and by the highest seven.
-        let index = usize::try_from((hash >> 32) & 0xFFFF).unwrap_or(0) % SHARDS;
+        let index = usize::try_from(hash >> 32).unwrap_or(0) % SHARDS;
         (Hashed { key, hash }, self.shards[index].lock())
     }
 
@@ -133,19 +125,20 @@ impl Table {
         }
         let undisturbed = looked == Some(Stamp(shard.next_id));
         let id = shard.id();
-        // One look-up for both outcomes; only a waiter or a new holder leaves an entry behind.
+        // One look-up for both outcomes: what is in flight has an entry, and what is free gets one.
         let entry = shard.entry(key, name.hash);
         let admission = if Break::CheckThenAct.is() {
             Admission::Free { ended: None } // the look of a moment ago is taken for granted
         } else {
             decide::admit(entry.view(), purpose, now)
         };
-        let admitted = match admission {
+        match admission {
             Admission::Free { ended } => {
                 let ended = ended.copied();
                 let holder =
                     Holder { token: None, attempt: 0, stored: false, purpose, since: now, deadline: None };
-                let former = entry.place.take().map(|former| Box::new(Held { former: None, ..former }));
+                // One that can be taken was granted, so it has no former of its own.
+                let former = entry.place.take().map(Box::new);
                 entry.place = Some(Held { id, holder, loss: None, former });
                 let never_granted = entry.never_granted();
                 entry.set_never_granted(NeverGranted::default());
@@ -158,11 +151,7 @@ impl Table {
                 Admitted::InFlight { busy, look_again: busy.deadline.filter(|_| front) }
             }
             Admission::Mismatched => Admitted::Mismatched,
-        };
-        if !matches!(admitted, Admitted::Place { .. }) {
-            shard.tidy(name);
         }
-        admitted
     }
 
     /// Keeps a settled record that was read after a look that found its key free, to be told again (rule 22). Nothing is
