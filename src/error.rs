@@ -242,7 +242,7 @@ pub enum OpenError {
         holder: String,
     },
     /// The path is there and is no folder.
-    #[error("opening the store {place}: this is not a folder; give the path of a folder or of nothing yet")]
+    #[error("opening the store {place}: this is not a folder; give the path of a store's folder")]
     NotAFolder {
         /// The path.
         place: String,

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::unwrap_used)] // tests play the caller
 
 use claimdb::backend::Sled;
-use claimdb::{Key, OpenError, Store};
+use claimdb::{CopyError, Key, OpenError, Store};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -156,6 +156,10 @@ fn a_file_is_not_a_folder() {
     let error = open(&below).expect_err("nothing lies below a file");
     assert!(matches!(error, OpenError::Storage { .. }), "{error:?}");
     assert!(error.to_string().contains(&below.display().to_string()), "{error}");
+    // Nor is there a store to be looked at, wherever a path with a file in it leads.
+    let existing = |path: &Path| Store::builder(Sled::existing(path)).open().expect_err("there is none");
+    assert!(matches!(existing(&file), OpenError::NotAFolder { .. }), "{:?}", existing(&file));
+    assert!(matches!(existing(&below), OpenError::NoStore { .. }), "{:?}", existing(&below));
     assert_eq!(fs::read(&file).unwrap(), b"somebody else's");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
@@ -304,5 +308,30 @@ fn a_folder_with_other_things_in_it_keeps_them() {
 #[test]
 fn an_empty_path_is_said_to_be_one() {
     let error = open(Path::new("")).expect_err("this is no path").to_string();
-    assert_eq!(error, "opening a store: the path is empty; it must be that of a folder, or of nothing yet");
+    assert_eq!(error, "opening a store: the path is empty; it must be that of a store's folder");
+    let error =
+        Store::builder(Sled::existing("")).open().expect_err("nor is it the working folder").to_string();
+    assert_eq!(error, "opening a store: the path is empty; it must be that of a store's folder");
+}
+
+/// There it would be lost with its store, and put back with it.
+#[test]
+fn a_backup_does_not_lie_in_a_stores_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let (live, other, link) =
+        (place.path().join("live"), place.path().join("other"), place.path().join("link"));
+    let store = open(&live).unwrap();
+    Store::open(&other).unwrap().close().unwrap();
+    std::os::unix::fs::symlink(live.join("sled"), &link).unwrap();
+    for folder in [live.join("copy"), live.join("sled/copy"), link.join("copy"), other.join("copy")] {
+        let error = store.backup(&folder).expect_err("it lies in a store's folder");
+        assert!(matches!(error, CopyError::InStore { .. }), "{}: {error:?}", folder.display());
+        assert!(!folder.exists() && !folder.with_extension("partial").exists());
+    }
+    let error = store.backup("").expect_err("it is no path");
+    assert!(error.to_string().contains("this names no folder"), "{error}");
+    // A file of that name alone makes no store.
+    std::fs::create_dir(place.path().join("mine")).unwrap();
+    std::fs::write(place.path().join("mine/format"), "claim").unwrap();
+    store.backup(place.path().join("mine/copy")).unwrap();
 }

@@ -36,18 +36,27 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Whether there is certainly no store in `path`. What cannot be looked at may be one.
-    pub(super) fn is_absent(path: &Path, files: Files) -> bool {
-        let certainly_not = |path: PathBuf| matches!(path.try_exists(), Ok(false));
-        certainly_not(path.join("format")) && certainly_not(path.join(files.engine).join(files.main))
+    /// Refuses a path where there is certainly no store, for those who would not make one. What cannot be looked at may be
+    /// one.
+    pub(super) fn must_be_there(path: &Path, files: Files) -> Result<(), OpenError> {
+        not_empty(path)?;
+        let place = path.display().to_string();
+        if fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
+            return Err(OpenError::NotAFolder { place });
+        }
+        let certainly_not = |path: PathBuf| match path.try_exists() {
+            Ok(there) => !there,
+            Err(error) => error.kind() == io::ErrorKind::NotADirectory,
+        };
+        if certainly_not(path.join("format")) && certainly_not(path.join(files.engine).join(files.main)) {
+            return Err(OpenError::NoStore { place });
+        }
+        Ok(())
     }
 
     /// Creates the folder if it is not there, and takes its lock.
     pub(super) fn lock(path: &Path, files: Files) -> Result<Self, OpenError> {
-        if path.as_os_str().is_empty() {
-            let allowed = "that of a folder, or of nothing yet";
-            return Err(InvalidSetting { setting: "the path", given: "empty".to_owned(), allowed }.into());
-        }
+        not_empty(path)?;
         let place = path.display().to_string();
         let failed = |doing| open_failed(doing, place.clone());
         match fs::metadata(path) {
@@ -306,6 +315,15 @@ impl Drop for Folder {
         // has a copy of the descriptor until it runs its own program, and the lock would stay until then.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
+}
+
+/// An empty path would be taken for the working folder.
+fn not_empty(path: &Path) -> Result<(), OpenError> {
+    if path.as_os_str().is_empty() {
+        let allowed = "that of a store's folder";
+        return Err(InvalidSetting { setting: "the path", given: "empty".to_owned(), allowed }.into());
+    }
+    Ok(())
 }
 
 /// What an opening of the store in `place` is told that failed at `doing` to it.

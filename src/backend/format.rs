@@ -2,8 +2,8 @@
 
 use super::folder::open_failed;
 use crate::error::{OpenError, StoreDamage};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 pub(super) const FORMAT_VERSION: u32 = 1;
@@ -68,6 +68,23 @@ fn engine_of_files(path: &Path) -> Option<&'static str> {
         (false, true) => Some(REDB.engine),
         _ => None,
     }
+}
+
+/// Whether the folder `path` says that it is a store's, of whatever version.
+fn is_store(path: &Path) -> bool {
+    let format = path.join("format");
+    // Opening a pipe would wait for ever, and anybody may have a large file of this name.
+    if !format.is_file() {
+        return false;
+    }
+    let mut head = [0; FORMAT_PREFIX.len()];
+    let read = File::open(format).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == FORMAT_PREFIX.as_bytes()
+}
+
+/// The store in whose folder the folder `path` lies, or which it is.
+pub(super) fn store_around(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|folder| is_store(folder))
 }
 
 fn version_and_engine(format: &str) -> (&str, &str) {

@@ -45,8 +45,9 @@ use crate::error::{OpenError, StorageError};
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::Path;
 #[cfg(any(feature = "sled", feature = "redb"))]
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A place where a store's bytes live.
 pub trait Backend: Send + Sync + fmt::Debug {
@@ -63,7 +64,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn open(&self) -> Result<Box<dyn Engine>, OpenError>;
 }
 
-/// The store in the folder `path`, which must be one, with the engine that made it. Nothing is created.
+/// The store in the folder `path`, which must be one, with the engine that made it. Nothing is created: opening a path
+/// where there is none fails as [`OpenError::NoStore`].
 #[cfg(any(feature = "sled", feature = "redb"))]
 #[must_use]
 pub fn existing(path: impl AsRef<Path>) -> Box<dyn Backend> {
@@ -106,6 +108,14 @@ pub(crate) fn make_openable(path: &Path) -> Result<Option<PathBuf>, OpenError> {
     in_folder(path).make_openable()
 }
 
+/// The store in whose folder the folder `path` lies, or which it is.
+pub(crate) fn store_around(path: &Path) -> Option<&Path> {
+    #[cfg(any(feature = "sled", feature = "redb"))]
+    return format::store_around(path);
+    #[cfg(not(any(feature = "sled", feature = "redb")))]
+    path.ancestors().find(|_| false) // no engine has a folder
+}
+
 /// What becomes of an engine's old files when new ones have taken their place.
 #[cfg(any(feature = "sled", feature = "redb"))]
 #[derive(Debug)]
@@ -143,8 +153,8 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// [`StorageError`] if the engine failed.
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
-    /// Judges each commit on its own and returns what became of each, in order. Nothing is durable before the
-    /// next sync.
+    /// Judges each commit on its own and returns what became of each, in order: as many answers as there are commits. Nothing
+    /// is durable before the next sync.
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>>;
 
     /// Shows `visit` each pair whose key begins with `prefix` and is greater than `after`, in the order of keys,

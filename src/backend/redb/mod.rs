@@ -57,6 +57,15 @@ const PAGE_PAIRS: usize = 64;
 const PAGE_BYTES: usize = 1 << 20;
 
 /// A folder with a redb store in it.
+///
+/// ```
+/// use claimdb::{Store, backend::Redb};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("claims");
+/// let store = Store::builder(Redb::new(path).cache_capacity(32 << 20)).open()?;
+/// store.claim("order-42")?.granted().expect("it is free").complete("receipt 7")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Redb {
     path: PathBuf,
@@ -71,8 +80,8 @@ impl Redb {
         Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE, must_exist: false }
     }
 
-    /// The store in the folder `path`, which must be one: opening anything else fails as [`OpenError::NoStore`], and
-    /// nothing is created.
+    /// The store in the folder `path`, which must be one. Opening a path where there is none fails as
+    /// [`OpenError::NoStore`], that of a file as [`OpenError::NotAFolder`], and nothing is created.
     #[must_use]
     pub fn existing(path: impl AsRef<Path>) -> Self {
         Self { must_exist: true, ..Self::new(path) }
@@ -110,8 +119,8 @@ impl Redb {
     }
 
     fn open_engine(&self) -> Result<RedbEngine, OpenError> {
-        if self.must_exist && Folder::is_absent(&self.path, FILES) {
-            return Err(OpenError::NoStore { place: self.place() });
+        if self.must_exist {
+            Folder::must_be_there(&self.path, FILES)?;
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;

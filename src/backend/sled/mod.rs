@@ -57,7 +57,16 @@ const FILES: Files = format::SLED;
 /// sled's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
 const DEFAULT_CACHE: u64 = 128 << 20;
 
-/// A folder with a sled store in it.
+/// A folder with a sled store in it. [`Store::open`](crate::Store::open) is a store over one with the default settings.
+///
+/// ```
+/// use claimdb::{Store, backend::Sled};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("claims");
+/// let store = Store::builder(Sled::new(path).cache_capacity(32 << 20)).open()?;
+/// store.claim("order-42")?.granted().expect("it is free").complete("receipt 7")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Sled {
     path: PathBuf,
@@ -72,8 +81,8 @@ impl Sled {
         Self { path: path.as_ref().to_owned(), cache: DEFAULT_CACHE, must_exist: false }
     }
 
-    /// The store in the folder `path`, which must be one: opening anything else fails as [`OpenError::NoStore`], and
-    /// nothing is created.
+    /// The store in the folder `path`, which must be one. Opening a path where there is none fails as
+    /// [`OpenError::NoStore`], that of a file as [`OpenError::NotAFolder`], and nothing is created.
     #[must_use]
     pub fn existing(path: impl AsRef<Path>) -> Self {
         Self { must_exist: true, ..Self::new(path) }
@@ -124,8 +133,8 @@ impl InFolder for Sled {
 impl Sled {
     /// The folder, locked, whole and fit to be read.
     fn locked(&self) -> Result<Folder, OpenError> {
-        if self.must_exist && Folder::is_absent(&self.path, FILES) {
-            return Err(OpenError::NoStore { place: self.place() });
+        if self.must_exist {
+            Folder::must_be_there(&self.path, FILES)?;
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;

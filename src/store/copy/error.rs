@@ -22,6 +22,17 @@ pub enum CopyError {
         /// The place.
         place: String,
     },
+    /// The folder for the copy would lie in a store's folder: this one's, or another's.
+    #[error(
+        "copying a store into {place}: that lies in the folder of the store {store}, and would be lost, moved and put back \
+         together with it; give a place outside of it"
+    )]
+    InStore {
+        /// The place.
+        place: String,
+        /// The folder of the store that it lies in.
+        store: String,
+    },
     /// What an earlier copy to this place left behind when it was cut off, or what one that still runs is writing.
     #[error(
         "copying a store into a folder: {place} is there; an earlier copy was cut off and left it, or one is still \

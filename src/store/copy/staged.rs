@@ -1,29 +1,37 @@
 //! Folders that have their name only once they are whole.
 
 use super::CopyError;
+use crate::backend;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Makes the folder `path` by filling another one beside it, which gets its name when `fill` is done. Until then
-/// nothing is there, or the empty folder that was.
+/// nothing is there, or the empty folder that was. It is not made in a store's folder: there it would go wherever the store
+/// goes.
 pub(super) fn staged<T>(
     path: &Path,
     fill: impl FnOnce(&Path) -> Result<T, CopyError>,
 ) -> Result<T, CopyError> {
-    let is_free = match fs::read_dir(path) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
     };
-    let name = path.file_name().filter(|_| is_free);
-    let Some(name) = name else { return Err(CopyError::NotEmpty { place: path.display().to_string() }) };
+    let place = || path.display().to_string();
+    let real = real_folder(above).map_err(CopyError::file("making a copy in", above))?;
+    if !is_free(path).map_err(CopyError::file("looking at the place for a copy,", path))? {
+        return Err(CopyError::NotEmpty { place: place() });
+    }
+    if let Some(store) = backend::store_around(&real) {
+        return Err(CopyError::InStore { place: place(), store: store.display().to_string() });
+    }
+    let Some(name) = path.file_name() else {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, "this names no folder");
+        return Err(CopyError::file("making a copy at", path)(error));
+    };
     let mut partial = name.to_owned();
     partial.push(".partial");
     let partial = path.with_file_name(partial);
-    let above = match path.parent() {
-        Some(above) if !above.as_os_str().is_empty() => above.to_owned(),
-        _ => PathBuf::from("."),
-    };
     let mut create = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut create, 0o700);
@@ -35,8 +43,8 @@ pub(super) fn staged<T>(
     }
     let filled = fill(&partial).and_then(|told| {
         fs::rename(&partial, path).map_err(CopyError::file("giving its name to", path))?;
-        let synced = File::open(&above).and_then(|above| above.sync_all());
-        synced.map_err(CopyError::file("syncing the folder", &above))?;
+        let synced = File::open(above).and_then(|above| above.sync_all());
+        synced.map_err(CopyError::file("syncing the folder", above))?;
         Ok(told)
     });
     if filled.is_err() {
@@ -44,4 +52,24 @@ pub(super) fn staged<T>(
         let _ = fs::remove_dir_all(&partial);
     }
     filled
+}
+
+/// By the path that has no links in it.
+fn real_folder(path: &Path) -> io::Result<PathBuf> {
+    let real = fs::canonicalize(path)?;
+    if real.is_dir() {
+        Ok(real)
+    } else {
+        Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder"))
+    }
+}
+
+/// Whether a folder can be given this name: nothing has it, or an empty folder does.
+fn is_free(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(fs::read_dir(path)?.next().is_none()),
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
