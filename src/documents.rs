@@ -9,6 +9,9 @@ mod readme {}
 #[doc = include_str!("../docs/backends.md")]
 mod backends {}
 
+#[doc = include_str!("../docs/guides/check-then-act.md")]
+mod check_then_act {}
+
 #[doc = include_str!("../docs/guides/from-map.md")]
 mod from_map {}
 

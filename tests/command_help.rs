@@ -6,8 +6,9 @@
 #[allow(dead_code)] // each test file uses a part
 mod place;
 
-use place::{Ended, Place};
-use std::io::Write as _;
+use claimdb::admin::Server;
+use place::{Ended, Place, Service, granted};
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 fn claimdb(args: &[&str]) -> Ended {
@@ -33,6 +34,11 @@ fn each_help_has_examples_and_each_command_its_manual_and_its_place_in_the_docum
         assert!(help.contains(&format!("claimdb {command}")), "its examples are not its own: {help}");
         let page = claimdb(&["man", command]).done();
         assert!(page.starts_with(".ie") && page.contains("Examples:"), "{command}: {page}");
+        let title = format!(".TH claimdb-{command} 1  \"claimdb {}\"", env!("CARGO_PKG_VERSION"));
+        assert!(
+            page.lines().any(|line| line.trim_end() == title),
+            "{command} is not headed as {title}: {page}"
+        );
         assert!(
             document.contains(&format!("`{command}`")),
             "docs/command-line.md does not tell of {command}"
@@ -80,19 +86,117 @@ fn on_a_terminal(place: &Place, command: &str, typed: &str) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
 
+/// What a terminal shows of `claimdb` with these arguments, where `typed` is typed, and the exit code behind it.
+fn asked(place: &Place, args: &str, typed: &str) -> String {
+    let claimdb = env!("CARGO_BIN_EXE_claimdb");
+    on_a_terminal(place, &format!("{claimdb} {args}; echo code=$?"), typed)
+}
+
+#[track_caller]
+fn has_all(told: &str, words: &[&str]) {
+    for word in words {
+        assert!(told.contains(word), "{word:?} is not in: {told}");
+    }
+}
+
 #[test]
 fn a_person_is_asked_before_something_is_changed() {
     let place = Place::new();
-    let claimdb = env!("CARGO_BIN_EXE_claimdb");
-    let release = format!("{claimdb} release --store claims order-42; echo code=$?");
-    let told = on_a_terminal(&place, &release, "n\n");
-    assert!(told.contains("Go on? [y/N]") && told.contains("code=1"), "{told}");
-    assert!(told.contains("holder ended") && told.contains("nothing was changed"), "{told}");
+    let release = "release --store claims order-42";
+    let told = asked(&place, release, "n\n");
+    has_all(&told, &["Go on? [y/N]", "code=1", "nothing was changed"]);
+    // What is there, and what becomes of it.
+    let there =
+        ["key           key#", "state         pending", "holder        ended", "token  ", "attempt       1"];
+    has_all(&told, &there);
+    has_all(&told, &["The key is freed: its work can run again", "cannot be taken back"]);
+    assert!(!told.contains("order-42"), "a key is shown unasked: {told}");
+    has_all(&asked(&place, &format!("{release} --show-keys"), "n\n"), &["key           order-42", "code=1"]);
+    let resolve = "resolve --store claims --as omitted --scope refunds order-44";
+    has_all(
+        &asked(&place, resolve, "n\n"),
+        &["state         interrupted", "settled as done, with no result kept"],
+    );
     let state = || place.run(&["inspect", "--store", "claims", "--json", "order-42"]);
     assert_eq!(state().json()["state"], "pending", "it was not agreed to");
-    let told = on_a_terminal(&place, &release, "y\n");
-    assert!(told.contains("released: key#") && told.contains("code=0"), "{told}");
+    has_all(&asked(&place, release, "y\n"), &["released: key#", "code=0"]);
     assert_eq!(state().code, Some(6));
+}
+
+#[test]
+fn a_person_is_shown_what_a_purge_deletes() {
+    let place = Place::new();
+    let told = asked(&place, "purge --store claims --key order-41", "n\n");
+    has_all(
+        &told,
+        &["state         settled", "result        failed", "It is deleted: its work can run again", "code=1"],
+    );
+    let told = asked(&place, "purge --store claims --whole-scope refunds", "n\n");
+    has_all(
+        &told,
+        &["interrupted         1", "settled             1", "2 keys: their work can run again", "code=1"],
+    );
+    has_all(
+        &asked(&place, "purge --store claims --forgotten", "n\n"),
+        &["What is remembered stays", "code=1"],
+    );
+    let listed = place.run(&["list", "--store", "claims"]).done();
+    assert_eq!(listed.lines().count(), 7, "it was not agreed to");
+    has_all(&asked(&place, "purge --store claims --key order-41", "y\n"), &["1 deleted", "code=0"]);
+}
+
+/// The store is closed while a person thinks.
+#[test]
+fn a_key_that_moves_on_while_a_person_thinks_is_left_alone() {
+    let claimdb = env!("CARGO_BIN_EXE_claimdb");
+    for args in ["release --store claims order-42", "purge --store claims --key order-42"] {
+        let place = Place::new();
+        let mut script = Command::new("script");
+        let command = format!("{claimdb} {args}; echo code=$?");
+        script.args(["-qec", &command, "/dev/null"]).current_dir(place.0.path());
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = script.spawn().expect("script(1) makes terminals");
+        let (mut told, mut out) = (Vec::new(), child.stdout.take().unwrap());
+        while !told.ends_with(b"[y/N] ") {
+            let mut byte = [0];
+            assert_eq!(out.read(&mut byte).unwrap(), 1, "it ended: {}", String::from_utf8_lossy(&told));
+            told.push(byte[0]);
+        }
+        let store = place.open();
+        let next = granted(&store, "order-42");
+        assert_eq!(next.attempt(), 2);
+        drop(next);
+        store.close().unwrap();
+        child.stdin.take().unwrap().write_all(b"y\n").unwrap();
+        out.read_to_end(&mut told).unwrap();
+        child.wait().unwrap();
+        has_all(&String::from_utf8(told).unwrap(), &["it has moved on", "code=7"]);
+        let now = place.run(&["inspect", "--store", "claims", "--json", "order-42"]).json();
+        assert_eq!(now["attempt"], 2, "another claim was changed than the one that was agreed to: {now}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_about_what_is_refused() {
+    let place = Place::new();
+    let service = Service::start(&place, Server::new());
+    for (args, code) in [
+        ("release --socket claims.sock order-50", 7),
+        ("resolve --socket claims.sock --as omitted order-50", 7),
+        ("resolve --socket claims.sock --force --as omitted order-51", 7),
+        ("release --socket claims.sock --force --token 1 order-50", 7),
+        ("release --store claims order-40", 7),
+        ("resolve --store claims --as omitted order-99", 6),
+        ("purge --store claims --key order-99", 6),
+        ("purge --store live --forgotten", 3),
+        ("purge --store nowhere --forgotten", 1),
+    ] {
+        let told = asked(&place, args, "y\n");
+        assert!(told.contains(&format!("code={code}")) && !told.contains("Go on?"), "{args}: {told}");
+    }
+    let told = asked(&place, "release --socket claims.sock --force order-50", "n\n");
+    has_all(&told, &["holder        live", "lease left", "The lease of its holder is ended", "code=1"]);
+    assert!(!service.stored.lost().is_raised(), "P5: nobody agreed to the end of this lease");
 }
 
 #[test]

@@ -169,10 +169,13 @@ fn wrong_input_is_told_with_what_to_do() {
     std::fs::write(place.path("file"), "no folder").unwrap();
     std::fs::create_dir(place.path("empty")).unwrap();
     let long = "k".repeat(1025);
-    let cases: [(&[&str], i32, &str); 20] = [
+    let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "empty/../claims/copy"];
+    let cases: [(&[&str], i32, &str); 28] = [
         (&["inspect", "--store", "nowhere", "k"], 1, "give the folder of a store"),
         (&["inspect", "--store", "empty", "k"], 1, "give the folder of a store"),
-        (&["list", "--store", "file"], 1, "not a folder"),
+        (&["list", "--store", "file"], 1, "this is not a folder; give the path of a store's folder"),
+        (&["verify", "file"], 1, "this is not a folder; give the path of a store's folder"),
+        (&["inspect", "--store", "file/below", "k"], 1, "give the folder of a store"),
         (&["stats", "--socket", "nowhere.sock"], 1, "see that its service runs"),
         (&["stats", "--socket", "file"], 1, "see that its service runs"),
         (&["inspect", "--store", "claims", ""], 2, "the key is empty"),
@@ -192,6 +195,12 @@ fn wrong_input_is_told_with_what_to_do() {
         (&["inspect", "--store", "claims", "order-44"], 6, "give the scope of a key that has one"),
         (&["release", "--store", "claims", "--yes", "order-44"], 6, "give the scope of a key that has one"),
         (&["backup", "--store", "claims", "claims"], 1, "give a place that is empty"),
+        (&["backup", "--store", "claims", "file"], 1, "give a place that is empty"),
+        (&["backup", "--store", "claims", "."], 1, "give a place that is empty"),
+        (&["backup", "--store", "claims", "file/below"], 1, "making a copy in file: it is not a folder"),
+        (&["backup", "--store", "claims", "none/below"], 1, "making a copy in none: No such file"),
+        (&["backup", "--store", "claims", "claims/sled/copy"], 1, "in the folder of the store /"),
+        (&migrate, 1, "give a place outside of it"),
         (&["man", "nonsense"], 2, "there is no command"),
         (&["man", "--into", "nowhere"], 1, "give --into a folder"),
     ];
@@ -237,18 +246,33 @@ fn wrong_input_is_told_with_what_to_do() {
 fn a_store_in_use_is_told_with_who_has_it_and_what_can_be_done() {
     let place = Place::new();
     let store = place.open();
-    let commands: [&[&str]; 6] = [
+    let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "copy"];
+    let commands: [&[&str]; 13] = [
         &["inspect", "--store", "claims", "order-42"],
         &["list", "--store", "claims"],
         &["stats", "--store", "claims"],
         &["release", "--store", "claims", "--yes", "order-42"],
+        &["resolve", "--store", "claims", "--yes", "--as", "omitted", "order-42"],
         &["purge", "--store", "claims", "--yes", "--forgotten"],
+        // Before it asks.
+        &["purge", "--store", "claims", "--whole-scope", "refunds"],
         &["backup", "--store", "claims", "copy"],
+        &["compact", "claims"],
+        &["verify", "claims"],
+        &["repair", "--yes", "claims"],
+        &migrate,
+        &["dedup", "--store", "claims"],
     ];
     for args in commands {
         let told = place.run(args).failed(3);
         let process = format!("process {}", std::process::id());
-        assert!(told.contains(&process) && told.contains("--socket"), "{args:?}: {told}");
+        assert!(told.contains(&process), "{args:?}: {told}");
+        let help = place.run(&[args[0], "--help"]).done();
+        assert_eq!(told.contains("--socket"), help.contains("--socket"), "{args:?}: {told}");
+        let words = told.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        for option in words.filter(|word| word.starts_with("--")) {
+            assert!(help.contains(option), "{} is told of {option}, which it does not have: {told}", args[0]);
+        }
     }
     store.close().unwrap();
 }

@@ -47,7 +47,9 @@ fn a_running_service_is_looked_at_and_mended() {
 
     let told = run(&["release", "--yes", "order-50"]).failed(7);
     assert!(told.contains("--force"), "{told}");
-    assert!(run(&["release", "order-50"]).failed(2).contains("--yes"), "without a terminal it is not asked");
+    assert_eq!(run(&["release", "order-50"]).failed(7), told, "what will be refused is asked about");
+    let unasked = run(&["release", "--force", "order-50"]).failed(2);
+    assert!(unasked.contains("--yes"), "without a terminal it is not asked: {unasked}");
     assert!(!service.stored.lost().is_raised(), "P5: what was refused ended a lease");
     run(&["release", "--yes", "--force", "order-50"]).done();
     run(&["release", "--yes", "--force", "order-51"]).done();
@@ -60,13 +62,15 @@ fn a_running_service_is_looked_at_and_mended() {
     // Where the command is run, not the service.
     run(&["backup", "copy"]).done();
     assert!(run(&["backup", "copy"]).failed(1).contains("something is there already"));
+    assert!(run(&["backup", "live/copy"]).failed(1).contains("lies in the folder of the store"));
+    assert!(!place.path("live/copy").exists() && !place.path("live/copy.partial").exists());
     let copy = Store::open(place.path("copy")).unwrap();
     assert_eq!(copy.keys(None).unwrap().count(), 2);
     copy.close().unwrap();
 
     let log = log.lock().unwrap().clone();
     let changes = log.iter().map(|line| line.contains("refused")).collect::<Vec<_>>();
-    assert_eq!(changes, [true, false, false, true, false, false, true], "{log:?}");
+    assert_eq!(changes, [true, false, false, true, false, false, true, true], "{log:?}");
 
     service.store.close().unwrap();
     let told = run(&["stats"]).failed(1);

@@ -1,6 +1,7 @@
 //! `claimdb explore`, run as users run it.
 #![cfg(feature = "explore")]
 
+use regex::Regex;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -211,26 +212,56 @@ fn the_explorer_listens_on_the_loopback_interface() {
     assert!(err(&output).contains("give --serve another port"), "{}", err(&output));
     drop(taken);
 
-    let mut command = explore(&["--protocol", "naive", "--serve", &port.to_string()]);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("the command can be started");
-    let mut line = String::new();
-    let told = BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut line);
-    assert!(told.is_ok() && line.contains(&format!("http://127.0.0.1:{port}/")), "{line}");
-    // It says so just before it listens.
-    let mut connection = loop {
-        if let Ok(connection) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-            break connection;
-        }
-        assert!(child.try_wait().expect("it is a child").is_none(), "it has ended");
-    };
-    let mut answer = String::new();
-    connection
-        .write_all(b"GET /.status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .expect("it listens");
-    connection.read_to_string(&mut answer).expect("it answers");
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("P1 one holder"), "{answer}");
-    // Only there: another address of the same machine finds nobody.
-    assert!(TcpStream::connect((Ipv4Addr::new(127, 0, 0, 2), port)).is_err(), "it listens elsewhere too");
-    child.kill().expect("it runs");
-    child.wait().expect("it is a child");
+    // With 0, the system chooses.
+    for asked in [port, 0] {
+        let mut command = explore(&["--protocol", "naive", "--serve", &asked.to_string()]);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the command can be started");
+        let mut line = String::new();
+        let told = BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut line);
+        assert!(told.is_ok(), "{line}");
+        let port = line.strip_prefix("http://127.0.0.1:").and_then(|rest| rest.split('/').next());
+        let port: u16 =
+            port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no port in {line}"));
+        assert!(port == asked || asked == 0 && port > 0, "{line}");
+        // It says so just before it listens.
+        let mut connection = loop {
+            if let Ok(connection) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                break connection;
+            }
+            assert!(child.try_wait().expect("it is a child").is_none(), "it has ended");
+        };
+        let mut answer = String::new();
+        connection
+            .write_all(b"GET /.status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("it listens");
+        connection.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("P1 one holder"), "{answer}");
+        // Only there: another address of the same machine finds nobody.
+        assert!(TcpStream::connect((Ipv4Addr::new(127, 0, 0, 2), port)).is_err(), "it listens elsewhere too");
+        child.kill().expect("it runs");
+        child.wait().expect("it is a child");
+    }
+}
+
+/// Each row of the guide's table of mends draws the run that breaks the promise it names.
+#[test]
+fn what_the_guide_says_to_run_draws_the_promise_that_it_names() {
+    let guide = include_str!("../docs/guides/check-then-act.md");
+    let mut seen = 0;
+    for row in guide.lines().filter(|line| line.starts_with("| ") && line.contains("`--protocol ")) {
+        let options =
+            row.split('`').find(|part| part.starts_with("--protocol ")).expect("it has just been found");
+        let promise =
+            row.rsplit("`: ").next().and_then(|rest| rest.split(' ').next()).expect("split gives a part");
+        let output = run(&options.split(' ').collect::<Vec<_>>());
+        let title = out(&output).lines().find(|line| line.starts_with("The shortest way"));
+        let named = Regex::new(&format!(r"✗ {promise} \w+")).expect("it is a pattern");
+        assert!(title.is_some() && named.is_match(out(&output)), "{row}: {}", out(&output));
+        assert!(
+            options.ends_with(&format!("--promise {}", promise.to_lowercase())),
+            "what is drawn may be another promise: {row}"
+        );
+        seen += 1;
+    }
+    assert_eq!(seen, 5, "the rows are not found");
 }

@@ -224,6 +224,15 @@ impl KeyTold {
         }
     }
 
+    pub(super) fn is(&self, wanted: KeyState) -> bool {
+        self.state == state(wanted)
+    }
+
+    /// Whether a claim has it whose lease runs, or it is on its way to one.
+    pub(super) fn is_live(&self) -> bool {
+        self.next_claim == next_claim(Next::InFlight)
+    }
+
     /// A key of which nothing but `fault` can be told.
     pub(super) fn unreadable(key: &Key, fault: &Fault, show: bool) -> Box<Self> {
         let state = if matches!(fault, Fault::Damaged(_)) { "damaged" } else { "unknown" };

@@ -1,13 +1,14 @@
 //! Freeing and settling a key in its holder's stead.
 
 use super::answer::{Answer, Code, Did, KeyTold};
-use super::command::{KeyName, Settle, Value, from_hex};
+use super::command::{Command, KeyName, Settle, Value, from_hex};
 use super::perform::refusal;
 use crate::error::AdminError;
 use crate::key::Key;
-use crate::store::{Inspection, KeyState, Next, Resolution, Store};
+use crate::store::{Inspection, KeyState, Resolution, Store};
 use crate::token::Token;
 use crate::value::EncodeError;
+use std::time::Duration;
 
 /// Settles the key as `settle` says, or frees it without that. `token` names the claim that was looked at.
 pub(super) fn change(
@@ -17,7 +18,7 @@ pub(super) fn change(
     settle: Option<&Settle>,
     force: bool,
 ) -> Answer {
-    let doing = if settle.is_some() { "resolving" } else { "releasing" };
+    let doing = if settle.is_some() { RESOLVING } else { RELEASING };
     let asked = || -> Result<(Key, Option<Token>, Resolution, Did), String> {
         let token = token.map(|token| token.parse().map(Token::new)).transpose();
         let token = token.map_err(|_| "its token is not a number; give it as inspect tells it".to_owned())?;
@@ -56,12 +57,14 @@ struct Change<'a> {
 impl Change<'_> {
     fn make(&self, asked: Option<Token>, resolution: Resolution, did: Did) -> Result<Answer, Answer> {
         let seen = self.look()?;
-        let token = self.may_be_changed(&seen, asked, did)?;
-        let live = seen.next == Next::InFlight;
+        let before = KeyTold::of(&self.key, &seen, false);
+        let token = changeable(&before, asked, did == Did::Released, self.force);
+        let token = token.map_err(|(code, why)| self.refused(code, &why))?;
+        let live = before.is_live();
         if live && !self.store.end_lease(self.key.clone(), token).map_err(|error| refusal(&error))? {
             return Err(self.refused(Code::State, MOVED_ON));
         }
-        let changed = |did| Ok(Answer::Changed { did, before: KeyTold::of(&self.key, &seen, false) });
+        let changed = |did| Ok(Answer::Changed { did, before: before.clone() });
         if seen.state == KeyState::InMemory {
             return changed(did); // no record says anything of it, and its lease is over
         }
@@ -92,41 +95,72 @@ impl Change<'_> {
         })
     }
 
-    /// The token of the claim that is to be changed, if it may be.
-    fn may_be_changed(&self, seen: &Inspection, asked: Option<Token>, did: Did) -> Result<Token, Answer> {
-        let state = |why: &str| Err(self.refused(Code::State, why));
-        match (seen.state, seen.token) {
-            (KeyState::Absent, _) => Err(self.refused(
-                Code::NoSuchKey,
-                "there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key \
-                 that has one",
-            )),
-            (KeyState::Settled, _) => state(
-                "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb \
-                 purge",
-            ),
-            (KeyState::Settling, _) | (_, None) => {
-                state("it is being stored or settled at this moment; look again")
-            }
-            (_, Some(token)) if asked.is_some_and(|asked| asked != token) => state(MOVED_ON),
-            (KeyState::InMemory, _) if did != Did::Released => state(
-                "its claim is kept in memory alone, so there is no record to settle; it can be released",
-            ),
-            (_, Some(_)) if seen.next == Next::InFlight && !self.force => {
-                let left = seen.remaining.unwrap_or_default();
-                state(&format!(
-                    "a live claim has it, whose lease runs out in {left:.1?}; wait for that, or end its lease now with \
-                     --force: its holder may still be at work, and is told to stop if it asks"
-                ))
-            }
-            (KeyState::InMemory | KeyState::Pending | KeyState::Interrupted, Some(token)) => Ok(token),
-        }
-    }
-
     fn refused(&self, code: Code, why: &str) -> Answer {
-        Answer::refused(code, format!("{} {}: {why}", self.doing, self.key))
+        Answer::refused(code, refusal_text(self.doing, &self.key.label().to_string(), why))
     }
 }
+
+/// What `command`, a release or a resolution, is refused with if its key is as `told`; `None` if nothing there stands in its
+/// way, and for other commands. For those who ask a person before they ask the store, whose word is the last.
+#[must_use]
+pub fn would_refuse(command: &Command, told: &KeyTold) -> Option<Answer> {
+    let (doing, token, releases, force) = match command {
+        Command::Release { token, force, .. } => (RELEASING, token, true, *force),
+        Command::Resolve { token, force, .. } => (RESOLVING, token, false, *force),
+        _ => return None,
+    };
+    let asked = token.as_ref().and_then(|token| token.parse().ok()).map(Token::new);
+    let (code, why) = changeable(told, asked, releases, force).err()?;
+    Some(Answer::refused(code, refusal_text(doing, &told.key, &why)))
+}
+
+fn refusal_text(doing: &str, key: &str, why: &str) -> String {
+    format!("{doing} {key}: {why}")
+}
+
+/// The token of the claim that is to be changed, if a key that is told as `told` may be.
+fn changeable(
+    told: &KeyTold,
+    asked: Option<Token>,
+    releases: bool,
+    force: bool,
+) -> Result<Token, (Code, String)> {
+    let state = |why: &str| Err((Code::State, why.to_owned()));
+    if told.is(KeyState::Absent) {
+        let why = "there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key \
+                   that has one";
+        return Err((Code::NoSuchKey, why.to_owned()));
+    }
+    if told.is(KeyState::Settled) {
+        return state(
+            "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb purge, once \
+             no process has the store open",
+        );
+    }
+    let token = told.token.as_ref().and_then(|token| token.parse().ok()).map(Token::new);
+    let Some(token) = token.filter(|_| !told.is(KeyState::Settling)) else {
+        return state("it is being stored or settled at this moment; look again");
+    };
+    if asked.is_some_and(|asked| asked != token) {
+        return state(MOVED_ON);
+    }
+    if told.is(KeyState::InMemory) && !releases {
+        return state(
+            "its claim is kept in memory alone, so there is no record to settle; it can be released",
+        );
+    }
+    if told.is_live() && !force {
+        let left = Duration::from_millis(told.lease_left_ms.unwrap_or(0));
+        return state(&format!(
+            "a live claim has it, whose lease runs out in {left:.1?}; wait for that, or end its lease now with --force: its \
+             holder may still be at work, and is told to stop if it asks"
+        ));
+    }
+    Ok(token)
+}
+
+const RELEASING: &str = "releasing";
+const RESOLVING: &str = "resolving";
 
 const MOVED_ON: &str =
     "it has moved on: another claim has it than the one that was looked at; look at it again";

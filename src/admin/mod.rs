@@ -30,6 +30,7 @@ mod perform;
 mod serve;
 
 pub use answer::{Answer, Code, Did, KeyTold, Stored};
+pub use change::would_refuse;
 pub use client::{Client, ClientError};
 pub use command::{Command, KeyName, Settle, Value, Wanted, from_hex};
 pub use perform::{Answers, ask};

@@ -64,19 +64,7 @@ impl Place {
         tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
     ) -> Result<Answer, Failure> {
         match (&self.store, &self.socket) {
-            (Some(folder), _) => {
-                let opened =
-                    if command.changes() { opened_to_change(folder) } else { opened_to_look(folder) };
-                let store = opened?;
-                let answers = admin::ask(&store, command.clone()).flatten().map(Ok);
-                let last = last_of(answers, tell)?;
-                closed(&store)?;
-                // What an opening has done that was made for this says nothing.
-                Ok(match last {
-                    Answer::Stats { stored, .. } => Answer::Stats { opening: None, stored },
-                    other => other,
-                })
-            }
+            (Some(folder), _) => ask_in(folder, ASK_IT, command, tell),
             (None, Some(socket)) => {
                 let client = Client::connect(socket).map_err(|error| failed(&error))?;
                 let answers = client.ask(command).map_err(|error| failed(&error))?;
@@ -99,6 +87,25 @@ impl Place {
     }
 }
 
+/// Asks the store in `folder`, which no process may have open; `if_locked` says what to do if one has.
+pub(crate) fn ask_in(
+    folder: &Path,
+    if_locked: &str,
+    command: &Command,
+    tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
+) -> Result<Answer, Failure> {
+    let opened = if command.changes() { opened_to_change } else { opened_to_look };
+    let store = opened(folder, if_locked)?;
+    let answers = admin::ask(&store, command.clone()).flatten().map(Ok);
+    let last = last_of(answers, tell)?;
+    closed(&store)?;
+    // What an opening has done that was made for this says nothing.
+    Ok(match last {
+        Answer::Stats { stored, .. } => Answer::Stats { opening: None, stored },
+        other => other,
+    })
+}
+
 fn last_of(
     answers: impl Iterator<Item = Result<Answer, Failure>>,
     tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
@@ -113,7 +120,7 @@ fn last_of(
     Err(Failure::failed("asking a store", "it gave no last answer", "report this"))
 }
 
-fn refused(code: Code, message: String) -> Failure {
+pub(crate) fn refused(code: Code, message: String) -> Failure {
     match code {
         Code::Invalid => Failure::Usage(message),
         Code::NoSuchKey => Failure::NoSuchKey(message),
@@ -130,22 +137,23 @@ fn failed(error: &ClientError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-const IF_LOCKED: &str =
+/// What to do if another process has the store open: for commands that have a [`Place`].
+pub(crate) const ASK_IT: &str =
     "ask that process itself over its admin socket, if it serves one (--socket SOCKET), or stop it first";
 
-/// A store that is looked at: nothing in it changes.
-pub(crate) fn opened_to_look(folder: &Path) -> Result<Store, Failure> {
-    open(folder, Builder::read_only)
+/// A store that is looked at: nothing in it changes. `if_locked` says what to do if another process has it open.
+pub(crate) fn opened_to_look(folder: &Path, if_locked: &str) -> Result<Store, Failure> {
+    open(folder, if_locked, Builder::read_only)
 }
 
 /// A store in which something is to be changed. Nothing else goes on in it.
-pub(crate) fn opened_to_change(folder: &Path) -> Result<Store, Failure> {
-    open(folder, |builder| builder.sweep_every(Duration::ZERO))
+pub(crate) fn opened_to_change(folder: &Path, if_locked: &str) -> Result<Store, Failure> {
+    open(folder, if_locked, |builder| builder.sweep_every(Duration::ZERO))
 }
 
-fn open(folder: &Path, settings: impl FnOnce(Builder) -> Builder) -> Result<Store, Failure> {
+fn open(folder: &Path, if_locked: &str, settings: impl FnOnce(Builder) -> Builder) -> Result<Store, Failure> {
     let opened = settings(Store::builder(backend::existing(folder))).open();
-    opened.map_err(|error| Failure::opening_or(folder, &error, IF_LOCKED))
+    opened.map_err(|error| Failure::opening(folder, &error, if_locked))
 }
 
 pub(crate) fn closed(store: &Store) -> Result<(), Failure> {

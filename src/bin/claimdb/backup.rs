@@ -1,6 +1,6 @@
 //! `claimdb backup`: a copy of a store, while its service runs or not.
 
-use crate::ask::{Place, closed, opened_to_look, unexpected};
+use crate::ask::{ASK_IT, Place, closed, opened_to_look, unexpected};
 use crate::counts::{Counts, tell};
 use crate::failure::Failure;
 use claimdb::admin::{Answer, Command};
@@ -40,7 +40,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let counts = match args.place.folder() {
         Some(folder) => {
-            let store = opened_to_look(folder)?;
+            let store = opened_to_look(folder, ASK_IT)?;
             let copied = store.backup_into(&args.target, |partial| backend::same_engine(folder, partial));
             let copied = copied.map_err(|error| Failure::copying(&error))?;
             closed(&store)?;

@@ -1,11 +1,11 @@
 //! Changing one key: looked at, asked about, and changed only if it has not moved on.
 
-use crate::ask::{KeyArgs, Place, unexpected, write_json};
+use crate::ask::{KeyArgs, Place, refused, unexpected, write_json};
 use crate::confirm;
 use crate::counts::write_line;
 use crate::failure::Failure;
 use crate::told;
-use claimdb::admin::{Answer, Command, KeyName};
+use claimdb::admin::{Answer, Command, KeyName, would_refuse};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
@@ -18,6 +18,10 @@ pub(crate) struct Changing {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Show the key itself when asking, instead of a hash that stands for it
+    #[arg(long)]
+    show_keys: bool,
+
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -29,23 +33,33 @@ pub(crate) struct Changing {
     json: bool,
 }
 
+/// `doing` says what is tried, `will` what becomes of the key.
 pub(crate) fn run(
     place: &Place,
     key: &KeyArgs,
     changing: &Changing,
-    doing: &str,
-    command: impl FnOnce(KeyName, Option<String>) -> Command,
+    (doing, will): (&str, &str),
+    command: impl Fn(KeyName, Option<String>) -> Command,
 ) -> Result<(), Failure> {
     let key = key.name()?;
     let mut token = changing.token.map(|token| token.to_string());
     if !changing.yes {
-        let looked = place.ask_once(&Command::Inspect { key: key.clone(), show_keys: false });
-        let told = match looked.map_err(|failure| failure.before(doing))? {
+        let look = Command::Inspect { key: key.clone(), show_keys: changing.show_keys };
+        let told = match place.ask_once(&look).map_err(|failure| failure.before(doing))? {
             Answer::Inspected(told) => told,
             other => return Err(unexpected(&other)),
         };
-        let holder = told.holder.as_ref().map(|holder| format!(" (holder {holder})")).unwrap_or_default();
-        let change = format!("{} is {}{holder}; {doing} it cannot be taken back.", told.key, told.state);
+        // Nobody is asked for a word on what will be refused.
+        if let Some(Answer::Refused { code, message }) =
+            would_refuse(&command(key.clone(), token.clone()), &told)
+        {
+            return Err(refused(code, message));
+        }
+        let lease = match told.holder.as_deref() {
+            Some("live") => "The lease of its holder is ended, who may be at work all the same. ",
+            _ => "",
+        };
+        let change = format!("{}\n{lease}{will} This cannot be taken back.", told::whole(&told));
         confirm::agreed(false, &format!("{doing} {}", told.key), &change)?;
         // What was agreed to is a change of this claim, and not of another that has the key by now.
         token = token.or_else(|| told.token.clone());

@@ -37,7 +37,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(path) => Some(Output::rejects(path, &input)?),
         None => None,
     };
-    let store = Store::open(&args.store).map_err(|error| Failure::opening(&args.store, &error))?;
+    let store = Store::open(&args.store).map_err(|error| {
+        Failure::opening(&args.store, &error, "wait until that has ended, or use another store")
+    })?;
     let claims = Claims::new(&store, args.retain);
     let mut run = Run {
         keys: Keys::new(args.key.as_ref()),

@@ -38,12 +38,8 @@ impl Failure {
         Self::Failed(format!("{doing}: {error}; {advice}"))
     }
 
-    pub(crate) fn opening(store: &Path, error: &OpenError) -> Self {
-        Self::opening_or(store, error, "wait until that has ended, or use another store")
-    }
-
-    /// With advice for when another process has the store open.
-    pub(crate) fn opening_or(store: &Path, error: &OpenError, if_locked: &str) -> Self {
+    /// `if_locked` says what to do if another process has the store open, and names no option that the command lacks.
+    pub(crate) fn opening(store: &Path, error: &OpenError, if_locked: &str) -> Self {
         let store = store.display();
         match error {
             OpenError::Locked { holder, .. } => Self::Locked(format!(
@@ -60,7 +56,7 @@ impl Failure {
             OpenError::Locked { place, .. } => place.as_str(),
             _ => "",
         };
-        Self::opening(Path::new(place), error)
+        Self::opening(Path::new(place), error, "wait until that has ended, or stop it first")
     }
 
     /// `doing` says what was tried, and on which key.

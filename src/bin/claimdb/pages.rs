@@ -85,7 +85,9 @@ pub(crate) fn man(args: &Man) -> Result<(), Failure> {
 
 fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(command.clone()).render(&mut page);
+    // By itself it would name the command alone there, and no version.
+    let source = concat!("claimdb ", env!("CARGO_PKG_VERSION"));
+    let rendered = clap_mangen::Man::new(command.clone()).source(source).render(&mut page);
     rendered.map_err(|error| Failure::failed("writing a manual page", error, "report this"))?;
     Ok(page)
 }

@@ -1,12 +1,15 @@
 //! `claimdb purge`: what is stored, forgotten.
 
-use crate::ask::{bytes_of, closed, opened_to_change, write_json};
+use crate::ask::{ask_in, bytes_of, closed, opened_to_change, opened_to_look, unexpected, write_json};
 use crate::confirm;
-use crate::counts::write_line;
+use crate::counts::{counted, write_line};
 use crate::failure::Failure;
+use crate::told;
+use claimdb::admin::{self, Answer, Command, KeyName, KeyTold};
 use claimdb::{AdminError, Fault, Key, LiveClaims, Store};
 use clap::ArgGroup;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -52,6 +55,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["forgotten", "whole_scope"])]
     force: bool,
 
+    /// Show KEY itself when asking, instead of a hash that stands for it
+    #[arg(long, conflicts_with_all = ["forgotten", "whole_scope"])]
+    show_keys: bool,
+
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -70,6 +77,8 @@ Examples:
 
   Forget what a tenant has done:
     claimdb purge --store claims --whole-scope tenant-7";
+
+const IF_LOCKED: &str = "stop it first; what is forgotten a running service deletes by itself";
 
 /// What is to be deleted.
 enum What {
@@ -99,22 +108,75 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(scope)) => What::Scope(scope),
         (None, None) => What::Forgotten,
     };
-    let change = match &what {
-        What::Forgotten => "What is forgotten is deleted.".to_owned(),
-        What::Key(key) => format!("{key} is deleted: its work can run again."),
-        What::Scope(scope) => format!(
-            "All keys of the scope {:?} are deleted: their work can run again.",
-            String::from_utf8_lossy(scope)
-        ),
-    };
-    confirm::agreed(args.yes, &format!("purging the store {}", args.store.display()), &change)?;
-    let store = opened_to_change(&args.store)?;
+    let mut shown = None;
+    if !args.yes {
+        let (text, key) = look(args, &what)?;
+        confirm::agreed(false, &format!("purging the store {}", args.store.display()), &text)?;
+        shown = key;
+    }
+    let store = opened_to_change(&args.store, IF_LOCKED)?;
+    if let (What::Key(key), Some(shown)) = (&what, shown)
+        && let Some(Answer::Inspected(now)) = admin::ask(&store, inspect(key, false)).flatten().last()
+        && (&now.state, &now.token) != (&shown.state, &shown.token)
+    {
+        return Err(Failure::State(format!(
+            "purging {key}: it has moved on, and is not as it was shown; look at it again"
+        )));
+    }
     let deleted = purge(&store, &what, args.force)?;
     closed(&store)?;
     if args.json {
         write_json(&json!({ "deleted": deleted }))
     } else {
         write_line(format_args!("{deleted} deleted"))
+    }
+}
+
+fn inspect(key: &Key, show_keys: bool) -> Command {
+    Command::Inspect { key: KeyName::new(key.scope(), key.name()), show_keys }
+}
+
+/// Tells what is there and what becomes of it, for a person; and the key as it was, if it is one that can be read.
+fn look(args: &Args, what: &What) -> Result<(String, Option<Box<KeyTold>>), Failure> {
+    const AGAIN: &str = "work can run again, also if it was done. This cannot be taken back.";
+    let ask = |command: Command, tell: &mut dyn FnMut(Answer) -> Result<(), Failure>| {
+        ask_in(&args.store, IF_LOCKED, &command, tell)
+    };
+    match what {
+        What::Forgotten => {
+            closed(&opened_to_look(&args.store, IF_LOCKED)?)?;
+            let text = "Results whose retention is over are deleted, and pending claims that nobody came back to within \
+                        theirs. What is remembered stays.";
+            Ok((text.to_owned(), None))
+        }
+        What::Key(key) => {
+            let (text, told) = match ask(inspect(key, args.show_keys), &mut |_| Ok(())) {
+                Ok(Answer::Inspected(told)) if told.state == "absent" => {
+                    return Err(Failure::no_such_key(format_args!("purging {key}")));
+                }
+                Ok(Answer::Inspected(told)) => (told::whole(&told), Some(told)),
+                Err(Failure::Damaged(why)) if args.force => (why, None),
+                Err(Failure::Damaged(why)) => {
+                    return Err(Failure::Damaged(format!("{why}; --force deletes this one key")));
+                }
+                Err(failure) => return Err(failure),
+                Ok(other) => return Err(unexpected(&other)),
+            };
+            Ok((format!("{text}\nIt is deleted: its {AGAIN}"), told))
+        }
+        What::Scope(scope) => {
+            let mut states = BTreeMap::<String, u64>::new();
+            ask(Command::list(Some(scope.as_slice()), Vec::new(), None, None, false), &mut |answer| {
+                if let Answer::Key(told) = answer {
+                    *states.entry(told.state).or_default() += 1;
+                }
+                Ok(())
+            })?;
+            let lines: String =
+                states.iter().map(|(state, count)| format!("{state:<12} {count:>8}\n")).collect();
+            let keys = counted(states.values().sum::<u64>(), "key", "keys");
+            Ok((format!("{lines}All of this scope is deleted, {keys}: their {AGAIN}"), None))
+        }
     }
 }
 

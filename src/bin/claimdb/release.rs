@@ -35,7 +35,8 @@ Examples:
     claimdb release --store claims --yes --token 1856000000000000 order-42";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    change::run(&args.place, &args.key, &args.changing, "releasing", |key, token| Command::Release {
+    let will = "The key is freed: its work can run again, and is told that it is the first attempt.";
+    change::run(&args.place, &args.key, &args.changing, ("releasing", will), |key, token| Command::Release {
         key,
         token,
         force: args.changing.force,

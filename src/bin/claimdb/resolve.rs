@@ -63,7 +63,14 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let settle = settle(args)?;
-    change::run(&args.place, &args.key, &args.changing, "resolving", |key, token| Command::Resolve {
+    let how = match args.how {
+        How::Completed => "completed, with the result that is given",
+        How::Failed => "failed for good, for the reason that is given",
+        How::Omitted => "done, with no result kept",
+    };
+    let will =
+        format!("The key is settled as {how}: whoever asks is told that, and its work does not run again.");
+    change::run(&args.place, &args.key, &args.changing, ("resolving", &will), |key, token| Command::Resolve {
         key,
         token,
         settle: settle.clone(),

@@ -61,7 +61,9 @@ impl Load {
             Storage::Redb => Store::builder(Engine::Redb.at(folder)),
             Storage::Mem => Store::builder(Mem::new()),
         };
-        let store = builder.open().map_err(|error| Failure::opening(folder, &error))?;
+        let store = builder.open().map_err(|error| {
+            Failure::opening(folder, &error, "wait until that has ended, or give another folder with --dir")
+        })?;
         let value = vec![0x5A; args.value as usize];
         let (duplicates, clock) = (args.duplicates, SystemClock::new());
         let load = Self { store, row, value, duplicates, clock, next: AtomicU64::new(0), rounds: 0 };

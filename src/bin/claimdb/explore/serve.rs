@@ -8,15 +8,15 @@ use std::net::{Ipv4Addr, TcpListener};
 
 /// Serves it until the process is interrupted.
 pub(super) fn run(model: Model, port: u16) -> Result<(), Failure> {
-    let address = (Ipv4Addr::LOCALHOST, port);
-    // stateright panics where it cannot listen.
-    TcpListener::bind(address).map(drop).map_err(|error| {
+    // stateright panics where it cannot listen, and tells nobody which free port it was given.
+    let found = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
+    let address = found.map_err(|error| {
         Failure::failed(format!("listening at 127.0.0.1:{port}"), error, "give --serve another port")
     })?;
     // With standard error gone there is nobody left to tell.
     let _ = writeln!(
         std::io::stderr(),
-        "http://127.0.0.1:{port}/ has the runs of {}; interrupt to end",
+        "http://{address}/ has the runs of {}; interrupt to end",
         model.protocol.name()
     );
     model.checker().serve(address);
