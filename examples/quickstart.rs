@@ -66,5 +66,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let receipt = store.run_by("order-43", rule, |claim| charge_or_find(claim, "order-43", 500))?;
     println!("{} {receipt:?}", if receipt.is_replayed() { "replayed" } else { "fresh" });
+    store.close()?; // says so if something that was written is not durable
     Ok(())
 }

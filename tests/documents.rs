@@ -123,20 +123,22 @@ fn check_feature(name: &str) -> Result<(), String> {
     if features { Ok(()) } else { Err(format!("there is no feature {name}")) }
 }
 
+fn check_version(asked_for: &str) -> Result<(), String> {
+    let own = manifest()["package"]["version"].as_str().expect("it is text").to_owned();
+    if own.starts_with(asked_for) { Ok(()) } else { Err(format!("claimdb is at {own}")) }
+}
+
 /// Whether each feature of claimdb that a manifest asks for exists, and its version is this one.
 fn check_features_of(table: &toml::Table) -> Result<(), String> {
     for (name, value) in table {
         match value {
+            toml::Value::String(version) if name == "claimdb" => check_version(version)?,
             toml::Value::Table(inner) if name == "claimdb" => {
                 let features = inner.get("features").and_then(toml::Value::as_array);
                 for feature in features.into_iter().flatten() {
                     check_feature(feature.as_str().unwrap_or_default())?;
                 }
-                let own = manifest()["package"]["version"].as_str().expect("it is text").to_owned();
-                let version = inner.get("version").and_then(toml::Value::as_str);
-                if version.is_some_and(|version| !own.starts_with(version)) {
-                    return Err(format!("claimdb is at {own}"));
-                }
+                inner.get("version").and_then(toml::Value::as_str).map_or(Ok(()), check_version)?;
             }
             toml::Value::Table(inner) => check_features_of(inner)?,
             _ => {}
@@ -241,6 +243,7 @@ fn the_check_refuses_blocks_that_nothing_checks_or_that_are_wrong() {
         "there is no feature slid"
     });
     assert_eq!(refused("toml", "[dependencies]\nclaimdb = { version = \"7\" }"), "claimdb is at 0.1.0");
+    assert_eq!(refused("toml", "[dependencies]\nclaimdb = \"0.2\""), "claimdb is at 0.1.0");
     assert!(refused("toml", "x = ").contains("TOML parse error"));
     assert!(refused("json", "{").contains("EOF"));
     if option_env!("CARGO_BIN_EXE_claimdb").is_some() {
