@@ -20,6 +20,16 @@ const CLOCK_END: u64 = 1 << 33;
 /// Orders claims: a later claim's token is greater. Hand it to whatever the work changes, and let that refuse
 /// what is older than the greatest it has seen.
 ///
+/// ```
+/// use claimdb::{Store, Token, backend::Mem};
+/// let store = Store::builder(Mem::new()).open()?;
+/// let mut seen = Token::new(0); // what the outside has seen; 0 is never handed out
+/// let claim = store.claim("order-42")?.granted().expect("it is free");
+/// assert!(claim.token() > seen); // else it is refused
+/// seen = claim.token();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// Below 2^63 always, so it fits a signed 64-bit column; below 2^53 until the year 2242, so it fits a JSON number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);

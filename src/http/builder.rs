@@ -19,7 +19,7 @@ const MAX_HOLD: Duration = Duration::from_secs(600);
 /// What the `type` of a problem begins with.
 const PROBLEM_TYPES: &str = "urn:problem-type:idempotency:";
 
-/// Settings of an [`Idempotency`] layer, and the way to make it.
+/// Settings of an [`Idempotency`] layer, and the way to make it. Bounds are looked at when it is built.
 #[derive(Debug, Clone)]
 #[must_use = "a builder makes a layer once it is built"]
 pub struct Builder {
@@ -105,8 +105,8 @@ impl Builder {
         self
     }
 
-    /// The fewest characters that a key in a header may have, 1 if not set. A UUID has 36: keys that callers think
-    /// up are short, and meet.
+    /// The fewest characters that a key in a header may have, from 1 to 255, 1 if not set. A UUID has 36: keys that callers
+    /// think up are short, and meet.
     pub fn min_key_length(mut self, characters: usize) -> Self {
         self.config.form.at_least = characters;
         self
@@ -125,30 +125,30 @@ impl Builder {
         self
     }
 
-    /// As [`Request::lease`]: how long a handler has without a renewal. It is renewed by itself up to
-    /// [`max_hold`](Self::max_hold).
+    /// As [`Request::lease`]: how long a handler has without a renewal; the store's if not set, 30 s. It is renewed by
+    /// itself up to [`max_hold`](Self::max_hold).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms = self.terms.lease(lease);
         self
     }
 
-    /// For how long the lease of a running handler is renewed. At least a lease, which is then not renewed at all; if
-    /// not set, 10 minutes, or a lease that is longer. After that a retry runs beside a handler that hangs, as the next
-    /// attempt.
+    /// For how long the lease of a running handler is renewed, up to 366 days. At least a lease, which is then not renewed
+    /// at all; if not set, 10 minutes, or a lease that is longer. After that a retry runs beside a handler that hangs, as
+    /// the next attempt.
     pub fn max_hold(mut self, hold: Duration) -> Self {
         self.max_hold = Some(hold);
         self
     }
 
-    /// As [`Request::retention`]: how long responses are replayed, from their completion. After it a retry runs
-    /// anew, as a first request: tell callers.
+    /// As [`Request::retention`]: how long responses are replayed, from their completion; the store's if not set, 24 h.
+    /// After it a retry runs anew, as a first request: tell callers.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.terms = self.terms.retention(retention);
         self
     }
 
     /// As [`Request::wait`]: how long a retry waits for the response of a request that is being worked on before it
-    /// is told 409. It does not, if not set.
+    /// is told 409, 24 h at most. It does not, if not set.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.terms = self.terms.wait(wait);
         self
@@ -167,35 +167,36 @@ impl Builder {
         self
     }
 
-    /// As [`Request::max_attempts`].
+    /// As [`Request::max_attempts`]: after how many attempts that ended without an outcome a request is told 409 until
+    /// somebody resolves it. No cap if not set; needs [`Durability::Full`].
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.terms = self.terms.max_attempts(attempts);
         self
     }
 
-    /// How many handlers run at a time for requests with keys, 4096 if not set; one more is told 503.
+    /// How many handlers run at a time for requests with keys, at least 1, 4096 if not set; one more is told 503.
     pub fn max_tasks(mut self, tasks: usize) -> Self {
         self.config.max_tasks = tasks;
         self
     }
 
-    /// The longest body of a request with a key, in bytes, 1 MiB if not set. It is held in memory; a longer one is
+    /// The longest body of a request with a key, from 1 byte to 64 MiB, 1 MiB if not set. It is held in memory; a longer one is
     /// told 413. Requests without a key are not buffered.
     pub fn request_limit(mut self, bytes: usize) -> Self {
         self.config.request_limit = bytes;
         self
     }
 
-    /// The longest body of a response that is stored, in bytes, 1 MiB if not set. A longer one, or one that does not
-    /// fit into the store ([`value_limit`](crate::Builder::value_limit)), goes to its client, and retries are told
+    /// The longest body of a response that is stored, from 1 byte to 64 MiB, 1 MiB if not set. A longer one, or one that
+    /// does not fit into the store ([`value_limit`](crate::Builder::value_limit)), goes to its client, and retries are told
     /// 409 that it was done.
     pub fn response_limit(mut self, bytes: usize) -> Self {
         self.config.response_limit = bytes;
         self
     }
 
-    /// How long a response of unknown length may take until its end, 100 ms if not set. After that it streams to its
-    /// client, and retries are told 409 that it was done.
+    /// How long a response of unknown length may take until its end, at most 60 s, 100 ms if not set. After that it streams
+    /// to its client, and retries are told 409 that it was done.
     pub fn stream_after(mut self, patience: Duration) -> Self {
         self.config.patience = patience;
         self

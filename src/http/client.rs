@@ -15,7 +15,14 @@ use tower_service::Service;
 pub struct RequestKeys(Arc<dyn Fn() -> HeaderValue + Send + Sync>);
 
 impl RequestKeys {
-    /// Keys come from `make`, which must not give one twice: a UUID will do.
+    /// Keys come from `make`, which must not give one twice: a UUID will do. It is called for each request that needs one, on
+    /// the thread that calls the service.
+    ///
+    /// ```
+    /// use claimdb::http::RequestKeys;
+    /// # fn new_uuid() -> String { "6f1c3a6e-0000-4000-8000-000000000000".to_owned() }
+    /// let keys = RequestKeys::new(|| new_uuid().parse().expect("a UUID makes a header"));
+    /// ```
     #[must_use]
     pub fn new(make: impl Fn() -> HeaderValue + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))

@@ -9,6 +9,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What becomes of a response: put into its extensions by a handler that knows better than the layer's rules.
+///
+/// ```
+/// use claimdb::http::Disposition;
+/// let mut response = http::Response::new("the bank has declined it for good");
+/// *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+/// response.extensions_mut().insert(Disposition::Fail); // a 502 would free the key
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Disposition {
     /// It is stored and replayed, whatever its status.
@@ -88,8 +95,9 @@ impl ClaimHandle {
         self.about.checkpoint.as_deref()
     }
 
-    /// Saves `progress` for the next attempt, should this one not be stored: by then a 5xx frees the key as a next
-    /// attempt, and no more as a first one. Durable when this returns.
+    /// Saves `progress` for the next attempt, should this one not be stored: from then on a 5xx frees the key as a next
+    /// attempt, and no more as a first one. Durable when this returns. At most as many bytes as a result,
+    /// [`value_limit`](crate::Builder::value_limit).
     ///
     /// It waits for a sync, and so blocks the thread; [`checkpoint_async`](Self::checkpoint_async) does not.
     ///

@@ -72,6 +72,14 @@ impl KeySource {
 
     /// What `key` finds in a request: the parts of its key, which are joined so that no two lists are one, or `None`
     /// if it has none. A request whose key is unusable is refused with 400, and so is one whose parts are all empty.
+    ///
+    /// ```
+    /// use claimdb::http::{KeySource, UnusableKey};
+    /// let keys = KeySource::from_fn(|request| match request.headers.get("x-event-id") {
+    ///     Some(id) if id.is_empty() => Err(UnusableKey("the event has no id")),
+    ///     id => Ok(id.map(|id| vec![id.as_bytes().to_vec()])),
+    /// });
+    /// ```
     #[must_use]
     pub fn from_fn(
         key: impl Fn(&Parts) -> Result<Option<Vec<Vec<u8>>>, UnusableKey> + Send + Sync + 'static,

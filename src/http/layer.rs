@@ -99,7 +99,21 @@ pub(super) enum NoClaim {
 }
 
 impl Idempotency {
-    /// Settings for a layer over `store`. `scope` says whom a key belongs to, and `spawn` starts tasks.
+    /// Settings for a layer over `store`. `scope` says whom a key belongs to, and `spawn` starts tasks, on any runtime.
+    /// With the feature `axum`, `Idempotency::tokio` is the same on tokio.
+    ///
+    /// ```
+    /// use claimdb::http::{BoxTask, Idempotency, Scope};
+    /// use claimdb::{Store, backend::Mem};
+    /// # #[derive(Clone)] struct Executor;
+    /// # impl Executor { fn spawn(&self, _: BoxTask) {} }
+    /// # let executor = Executor;
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let start = move |task: BoxTask| executor.spawn(task);
+    /// let layer = Idempotency::builder(&store, Scope::global(), start).required().build()?;
+    /// assert_eq!(layer.stats().running, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder(store: &Store, scope: Scope, spawn: impl Spawn) -> Builder {
         Builder::new(store, scope, Arc::new(spawn))
     }

@@ -22,7 +22,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings of a store, and the way to open it.
+/// Settings of a store, and the way to open it. Bounds are looked at when it is opened.
+///
+/// ```
+/// use claimdb::{Durability, Store, backend::Mem};
+/// use std::time::Duration;
+/// let store = Store::builder(Mem::new())
+///     .lease(Duration::from_secs(60))
+///     .retention(Duration::from_secs(7 * 86_400))
+///     .durability(Durability::Result)
+///     .open()?;
+/// let claim = store.claim("order-42")?.granted().expect("it is free");
+/// assert!(claim.remaining() > Duration::from_secs(30));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Builder {
     pub(super) backend: Arc<dyn Backend>,
@@ -145,8 +158,8 @@ impl Builder {
         self
     }
 
-    /// No token below this is handed out. Needed after an old copy of a store was restored on a machine whose
-    /// clock is behind the time at which the copied store stopped: give the greatest token that is known.
+    /// No token below this is handed out; it lies below 2^62. Needed after an old copy of a store was restored on a machine
+    /// whose clock is behind the time at which the copied store stopped: give the greatest token that is known.
     #[must_use]
     pub fn token_floor(mut self, floor: Token) -> Self {
         self.token_floor = floor;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 impl Claim {
     /// Saves `progress` with the claim's record, in place of what was saved before. When this returns, it is
     /// durable: if this holder ends without settling, its successor finds it in
-    /// [`last_checkpoint`](Claim::last_checkpoint). At most the store's value limit.
+    /// [`last_checkpoint`](Claim::last_checkpoint). At most as many bytes as a result, 1 MiB unless
+    /// [`Builder::value_limit`](crate::Builder::value_limit) says otherwise.
     ///
     /// It does not renew the lease. A claim whose lease has run out may still save, as long as nobody else was
     /// granted the key.

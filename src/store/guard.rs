@@ -112,7 +112,8 @@ impl Claim {
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.0.store.clock.now()))
     }
 
-    /// Starts the lease anew: `lease` from now, which may also be sooner than it would have ended.
+    /// Starts the lease anew: `lease` from now, which may also be sooner than it would have ended; from 1 ms to
+    /// [`MAX_LEASE`](crate::MAX_LEASE). Writes nothing: a lease is in memory alone.
     ///
     /// # Errors
     /// [`ExpiredLease`] once the lease has run out or the claim was lost; nothing is changed then. A lease out of
@@ -125,8 +126,8 @@ impl Claim {
         place.name().renew(lease, None).map(drop).map_err(|refusal| ExpiredLease::refused(key(), refusal))
     }
 
-    /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`; the
-    /// lease then runs out. Settling and dropping the claim end that; a claim that a settle
+    /// Renews the lease by itself, at half of it each time, until the claim has been held for `max_hold`, counted from when
+    /// it was granted; the lease then runs out. Settling and dropping the claim end that; a claim that a settle
     /// [gives back](super::SettleError::Retry) is renewed as before, unless it was settled and only the sync is missing.
     /// Asking again replaces the former bound. Each renewal is for the lease that was claimed, also after a
     /// [`renew`](Self::renew) for longer.

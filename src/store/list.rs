@@ -54,6 +54,18 @@ impl Store {
     /// The keys of all scopes whose claim is stored and not settled, live or not. Claims that are kept in memory
     /// alone are not among them: see [`inspect`](Self::inspect) and [`stats`](Self::stats). Nor are those that are
     /// being stored or settled, until that is durable.
+    ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let claim = store.claim("order-42")?.granted().expect("it is free");
+    /// for found in store.pending() {
+    ///     let (key, pending) = found?; // what cannot be read is an error here, and the walk goes on
+    ///     println!("{key} is attempt {}, and has {:?} left", pending.attempt(), pending.remaining());
+    ///     assert_eq!(pending.token(), claim.token());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn pending(&self) -> Listing<Pending> {
         Listing::new(self, Key::all_claims().to_vec(), |inner, key, record| {

@@ -113,7 +113,7 @@ impl Lock {
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.store.clock.now()))
     }
 
-    /// Starts the lease anew: `lease` from now.
+    /// Starts the lease anew: `lease` from now, from 1 ms to [`MAX_LEASE`](crate::MAX_LEASE).
     ///
     /// # Errors
     /// [`ExpiredLease`] once the lease has run out, or another has the lock.

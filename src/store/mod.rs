@@ -99,7 +99,10 @@ use sweep::Sweeper;
 use watch::Watch;
 
 /// An open store. Cheap to clone; clones share it, and it stays open until the last clone and the last claim of it
-/// are gone or it is [closed](Store::close).
+/// are gone or it is [closed](Store::close). When the last goes it is closed as well, and nobody is told if that fails.
+///
+/// Operations block their thread: for storage, a durable one for a sync, at most [`Builder::sync_limit`] (30 s unless set), and
+/// a claim that [waits](Request::wait) for that. Those for tasks end in `_async`.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
@@ -128,7 +131,20 @@ struct Seen {
 }
 
 impl Store {
-    /// Opens the store in the folder `path` with the default settings, and creates it if nothing is there.
+    /// Opens the store in the folder `path` with the default settings, and creates it if nothing is there, for its user
+    /// alone. While another opening has it, in whatever process, it is waited for: 2 s, unless [`Builder::lock_wait`] says
+    /// otherwise.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("claims");
+    /// let store = claimdb::Store::open(&path)?;
+    /// store.claim("order-42")?.granted().expect("it is free").complete("receipt 7")?;
+    /// store.close()?;
+    /// let store = claimdb::Store::open(&path)?; // by the next process, say
+    /// assert!(store.get("order-42")?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`OpenError`]; nothing that was stored is changed then.
@@ -173,6 +189,18 @@ impl Store {
 
     /// Ends this opening: refuses new claims, wakes those who wait, fences every claim, makes durable what was
     /// written, and gives the lock back, even while claims and clones are alive. Closing again does nothing.
+    ///
+    /// It takes [`Builder::sync_limit`] at most. Work that still runs is not waited for: what it settles afterwards is an
+    /// error, and the next opening's claimant is the next attempt. So let it end first.
+    ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let late = store.claim("order-42")?.granted().expect("it is free");
+    /// store.close()?;
+    /// assert!(late.complete("receipt 7").is_err() && store.claim("order-43").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`AdminError`] if the last sync failed or did not end within the sync limit, or if something else keeps the

@@ -118,7 +118,7 @@ impl About {
         self.attempt
     }
 
-    /// When.
+    /// When, by the store's wall clock.
     #[must_use]
     pub fn settled_at(&self) -> WallTime {
         self.at
@@ -229,7 +229,7 @@ impl InFlight {
         self.attempt
     }
 
-    /// For how long it has had the key.
+    /// For how long it has had the key, or been taking it.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.age

@@ -17,7 +17,19 @@ use crate::record::Record;
 use std::sync::Arc;
 
 impl Store {
-    /// What is stored for a settled key; `None` while it is absent, pending, interrupted or not durable yet.
+    /// What is stored for a settled key; `None` while it is absent, pending, interrupted or not durable yet. Waits for
+    /// nobody. [`inspect`](Self::inspect) tells of the others as well.
+    ///
+    /// ```
+    /// use claimdb::{Settled, Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let claim = store.claim("order-42")?.granted().expect("it is free");
+    /// assert!(store.get("order-42")?.is_none());
+    /// claim.complete("receipt 7")?;
+    /// let Some(Settled::Completed(stored)) = store.get("order-42")? else { unreachable!("it was completed") };
+    /// assert_eq!(stored.decode::<String>()?, "receipt 7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`AdminError`] if the key is none or storage failed.

@@ -43,6 +43,21 @@ impl<T> Run<T> {
 }
 
 /// Why [`Store::run`] has no result, or none that is stored. `Debug` does not show what the work returned.
+///
+/// ```
+/// use claimdb::{RunError, Store, backend::Mem};
+/// let store = Store::builder(Mem::new()).open()?;
+/// let receipt = match store.run("order-42", |_| Ok::<_, std::io::Error>("receipt 7".to_owned())) {
+///     Ok(run) => run.into_value(),
+///     // It was charged, and that is not stored: once more, if the claim came back.
+///     Err(RunError::Unsettled { value, source }) => {
+///         source.into_claim().ok_or("another was granted the key, and its result counts")?.complete(&value)?;
+///         value
+///     }
+///     Err(error) => return Err(error.into()), // nothing was charged, or charging failed
+/// };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 pub enum RunError<T, E> {
     /// Nothing ran.

@@ -177,8 +177,8 @@ impl Scope {
     /// How many of its keys may be claimed at a time; one more is refused with
     /// [`Fault::ScopeFull`](crate::Fault::ScopeFull), whether or not it waits. Settled keys are told as ever.
     ///
-    /// Never exceeded; two claims that come at once for the last room can both be refused. The live claims are
-    /// counted anew for each grant, which costs a look at every live claim of the store.
+    /// No bound if not set. Never exceeded; two claims that come at once for the last room can both be refused. The live
+    /// claims are counted anew for each grant, which costs a look at every live claim of the store.
     #[must_use]
     pub fn max_live(self, claims: usize) -> Self {
         Self { template: self.template.max_live(claims), ..self }

@@ -45,7 +45,8 @@ impl Claim {
         self.settle_here(act)
     }
 
-    /// Settles like [`complete`](Claim::complete), with bytes as they are.
+    /// Settles like [`complete`](Claim::complete), with bytes as they are, which
+    /// [`Stored::bytes`](crate::Stored::bytes) gives back.
     ///
     /// # Errors
     /// As [`complete`](Claim::complete).
@@ -56,6 +57,15 @@ impl Claim {
 
     /// Settles the key as failed for good, with `reason`, encoded like a result: everyone who asks gets that, and
     /// nothing runs again until the retention ends. For a failure that a retry may mend, [`release`](Claim::release).
+    ///
+    /// ```
+    /// use claimdb::{Settled, Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// store.claim("order-42")?.granted().expect("it is free").fail("card declined")?;
+    /// let Some(Settled::Failed(reason)) = store.claim("order-42")?.settled() else { unreachable!("it failed") };
+    /// assert_eq!(reason.decode::<String>()?, "card declined");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`complete`](Claim::complete).
@@ -73,10 +83,12 @@ impl Claim {
     }
 
     /// Gives the key back as if it had not been claimed: the next claimant is granted it as the first attempt.
-    /// Releasing says that the work had no effect.
+    /// Releasing says that the work had no effect; after work that may have had one, drop the claim, and the next attempt
+    /// is told of this one.
     ///
     /// # Errors
-    /// As [`complete`](Claim::complete).
+    /// As [`complete`](Claim::complete); and [`SettleError::Interrupted`] if the lease had run out and the key was
+    /// quarantined.
     pub fn release(self) -> Result<(), SettleError> {
         self.settle_here(Ok(Act::Release))
     }

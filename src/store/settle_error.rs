@@ -8,7 +8,14 @@ use crate::token::Token;
 use crate::value::EncodeError;
 use std::fmt;
 
-/// A claim could not be settled.
+/// A claim could not be settled. The work has been done all the same, and what becomes of that is for the caller to decide:
+///
+/// | | then |
+/// |---|---|
+/// | `Retry` | settle the claim that comes back again, with the same value; [`omit`](Claim::omit) it if `cause` says that the value is too large or cannot be encoded. If the store has failed or is closed, tell nobody that it is done or has failed |
+/// | `Lost` | another was granted the key, and its result counts: claim the key again to be told it |
+/// | `AlreadySettled` | read what stands with [`Store::get`](crate::Store::get) |
+/// | `Interrupted` | somebody [resolves](crate::Store::resolve) it |
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleError {

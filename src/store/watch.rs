@@ -31,7 +31,17 @@ pub(super) struct Watch {
 
 impl Store {
     /// What the store has done since it was opened, and what it holds in memory now. With the feature `metrics` the
-    /// recorder is told as well how things stand now: see [`Builder::watch_every`](crate::Builder::watch_every).
+    /// recorder is told as well how things stand now: see [`Builder::watch_every`](crate::Builder::watch_every). Asks no
+    /// storage.
+    ///
+    /// ```
+    /// use claimdb::{Store, backend::Mem};
+    /// let store = Store::builder(Mem::new()).open()?;
+    /// let claim = store.claim("order-42")?.granted().expect("it is free");
+    /// let stats = store.stats();
+    /// assert_eq!((stats.granted, stats.live_claims, stats.settled), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.watch.look()
