@@ -224,11 +224,13 @@ fn the_explorer_listens_on_the_loopback_interface() {
             port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no port in {line}"));
         assert!(port == asked || asked == 0 && port > 0, "{line}");
         // It says so just before it listens.
-        let mut connection = loop {
-            if let Ok(connection) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-                break connection;
-            }
+        let connected = (0..2_000_000).find_map(|_| {
             assert!(child.try_wait().expect("it is a child").is_none(), "it has ended");
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()
+        });
+        let Some(mut connection) = connected else {
+            child.kill().expect("it runs");
+            panic!("nobody listens where it says: {line}")
         };
         let mut answer = String::new();
         connection
