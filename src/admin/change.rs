@@ -133,8 +133,7 @@ fn changeable(
     }
     if told.is(KeyState::Settled) {
         return state(
-            "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb purge, once \
-             no process has the store open",
+            "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb purge",
         );
     }
     let token = told.token.as_ref().and_then(|token| token.parse().ok()).map(Token::new);
