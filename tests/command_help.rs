@@ -212,3 +212,38 @@ fn colours_are_of_help_on_a_terminal_and_go_with_no_color() {
     let piped = place.run(&["inspect", "--help"]);
     assert!(!piped.out.contains('\u{1b}'), "{}", piped.out);
 }
+
+#[test]
+fn a_store_in_use_is_told_with_who_has_it_and_what_can_be_done() {
+    let place = Place::new();
+    let store = place.open();
+    let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "copy"];
+    let commands: [&[&str]; 13] = [
+        &["inspect", "--store", "claims", "order-42"],
+        &["list", "--store", "claims"],
+        &["stats", "--store", "claims"],
+        &["release", "--store", "claims", "--yes", "order-42"],
+        &["resolve", "--store", "claims", "--yes", "--as", "omitted", "order-42"],
+        &["purge", "--store", "claims", "--yes", "--forgotten"],
+        // Before it asks.
+        &["purge", "--store", "claims", "--whole-scope", "refunds"],
+        &["backup", "--store", "claims", "copy"],
+        &["compact", "claims"],
+        &["verify", "claims"],
+        &["repair", "--yes", "claims"],
+        &migrate,
+        &["dedup", "--store", "claims"],
+    ];
+    for args in commands {
+        let told = place.run(args).failed(3);
+        let process = format!("process {}", std::process::id());
+        assert!(told.contains(&process), "{args:?}: {told}");
+        let help = place.run(&[args[0], "--help"]).done();
+        assert_eq!(told.contains("--socket"), help.contains("--socket"), "{args:?}: {told}");
+        let words = told.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        for option in words.filter(|word| word.starts_with("--")) {
+            assert!(help.contains(option), "{} is told of {option}, which it does not have: {told}", args[0]);
+        }
+    }
+    store.close().unwrap();
+}

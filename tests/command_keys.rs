@@ -243,41 +243,6 @@ fn wrong_input_is_told_with_what_to_do() {
 }
 
 #[test]
-fn a_store_in_use_is_told_with_who_has_it_and_what_can_be_done() {
-    let place = Place::new();
-    let store = place.open();
-    let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "copy"];
-    let commands: [&[&str]; 13] = [
-        &["inspect", "--store", "claims", "order-42"],
-        &["list", "--store", "claims"],
-        &["stats", "--store", "claims"],
-        &["release", "--store", "claims", "--yes", "order-42"],
-        &["resolve", "--store", "claims", "--yes", "--as", "omitted", "order-42"],
-        &["purge", "--store", "claims", "--yes", "--forgotten"],
-        // Before it asks.
-        &["purge", "--store", "claims", "--whole-scope", "refunds"],
-        &["backup", "--store", "claims", "copy"],
-        &["compact", "claims"],
-        &["verify", "claims"],
-        &["repair", "--yes", "claims"],
-        &migrate,
-        &["dedup", "--store", "claims"],
-    ];
-    for args in commands {
-        let told = place.run(args).failed(3);
-        let process = format!("process {}", std::process::id());
-        assert!(told.contains(&process), "{args:?}: {told}");
-        let help = place.run(&[args[0], "--help"]).done();
-        assert_eq!(told.contains("--socket"), help.contains("--socket"), "{args:?}: {told}");
-        let words = told.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-        for option in words.filter(|word| word.starts_with("--")) {
-            assert!(help.contains(option), "{} is told of {option}, which it does not have: {told}", args[0]);
-        }
-    }
-    store.close().unwrap();
-}
-
-#[test]
 fn a_key_is_released_or_resolved_and_nothing_else() {
     let place = Place::new();
     let out = place.run(&["release", "--store", "claims", "--yes", "--json", "order-42"]).json();
