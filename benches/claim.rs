@@ -53,7 +53,7 @@ pub struct Bare {
 impl Bare {
     pub fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = sled::Config::new().path(folder.path()).flush_every_ms(None).segment_size(16 << 20);
+        let config = sled::Config::new().path(folder.path()).flush_every_ms(None).segment_size(8 << 20);
         let db = config.cache_capacity(128 << 20).open().unwrap();
         let log = File::open(folder.path().join("db")).unwrap();
         Self { db, log, _folder: folder }

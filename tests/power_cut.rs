@@ -59,7 +59,7 @@ mod harness {
     const CUTS_PER_STORE: u64 = 8;
     /// One cut in two makes the twin lose something; so many without a loss are no bad luck.
     const MOST_TWIN_CUTS: u64 = 30;
-    /// Lines of new work before a cut. sled makes its segments of 16 MiB durable, as zeros, when it opens, and what
+    /// Lines of new work before a cut. sled makes its segments of 8 MiB durable, as zeros, when it opens, and what
     /// is written into those survives a cut without any sync. So a cut tests something only once a good part of a
     /// segment was written.
     const MOST_WORK: usize = 800;

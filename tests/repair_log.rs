@@ -143,7 +143,7 @@ fn lost(folder: &Path, keys: usize, repaired: &Repaired) -> usize {
 fn a_repair_that_is_recommended_works_and_any_other_changes_nothing() {
     let sound = known();
     let reaches = reaches(sound.path());
-    assert!(reaches < 16 << 20, "all of it lies in one segment");
+    assert!(reaches < 8 << 20, "all of it lies in one segment");
     let (mut repaired_at, mut refused_at, mut most) = (0, 0, 0);
     // In its header, in the page that sled's others hang on, and anywhere.
     let anywhere = (1..20).map(|part| reaches / 20 * part);

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-const SEGMENT: u64 = 16 << 20;
+const SEGMENT: u64 = 8 << 20;
 /// The latest snapshot: its name and its bytes.
 type Snapshot = Option<(String, Vec<u8>)>;
 
@@ -41,7 +41,7 @@ fn sleds(folder: &Path) -> Option<Snapshot> {
     copy(&folder.join("sled"), copied.path());
     let path = copied.path().to_owned();
     let opened = catch_unwind(move || {
-        let config = sled::Config::new().path(&path).segment_size(16 << 20).flush_every_ms(None);
+        let config = sled::Config::new().path(&path).segment_size(8 << 20).flush_every_ms(None);
         config.open().map(|db| (snapshot(&path), db)).ok()
     });
     opened.ok().flatten().map(|(snapshot, _)| snapshot)

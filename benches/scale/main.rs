@@ -50,7 +50,7 @@ impl Keys {
 
 /// sled as claimdb sets it up, without claimdb.
 pub fn bare_sled(folder: &std::path::Path) -> sled::Db {
-    let config = sled::Config::new().path(folder).flush_every_ms(None).segment_size(16 << 20);
+    let config = sled::Config::new().path(folder).flush_every_ms(None).segment_size(8 << 20);
     config.cache_capacity(128 << 20).open().unwrap()
 }
 

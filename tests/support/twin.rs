@@ -19,7 +19,7 @@ fn error(doing: &'static str) -> impl FnOnce(sled::Error) -> StorageError {
 
 impl Backend for Twin {
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
-        let config = sled::Config::new().path(&self.0).segment_size(16 << 20).flush_every_ms(None);
+        let config = sled::Config::new().path(&self.0).segment_size(8 << 20).flush_every_ms(None);
         let open = config.open().map_err(error("opening"));
         let db = open.map_err(|source| OpenError::Storage { place: "of the twin".to_owned(), source })?;
         Ok(Box::new(Flushed(db)))

@@ -1,7 +1,7 @@
 //! The messages in sled's log, taken for what sled 0.34.7 takes them for (its `pagecache/iterator.rs` and `logger.rs`).
 //!
 //! ```text
-//! the log     segments of 16 MiB, in any order; a file in blobs/ for what is too large for one
+//! the log     segments of 8 MiB, in any order; a file in blobs/ for what is too large for one
 //! a segment   checksum (4) | its position (8) | up to where the log was synced when it was begun (8) | messages
 //! a message   checksum (4) | kind (1) | length, segment's number, page (varints) | bytes
 //! ```

@@ -15,8 +15,9 @@
 //! - Its transactions are slow, and once one was used in a process, all else is slower too. They are used only
 //!   for commits with effects.
 //! - Above a leaf size it writes to files of its own (`blobs/`), whose handling at open is fragile. Segments of
-//!   16 MiB, the largest it takes, put that size at 4 MiB: with leaves of at most 17 items, values below 200 KiB
-//!   never get there, and larger ones rarely. The barrier covers them as well.
+//!   8 MiB put that size at 2 MiB: with leaves of at most 17 items, values below 100 KiB never get there, and larger
+//!   ones rarely. The barrier covers them as well.
+//! - With segments of 16 MiB, the largest it takes, it writes over its own buffer whenever that is filled to its last byte.
 //! - Its background flusher is off: group commit syncs.
 
 mod barrier;
@@ -51,8 +52,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest that sled takes. Fixed when a store is created.
-const SEGMENT_SIZE: usize = 16 << 20;
+/// Fixed when a store is created.
+const SEGMENT_SIZE: usize = 8 << 20;
+/// sled counts the bytes in a buffer, which is as large as a segment, in 24 bits. One more, in a buffer of 16 MiB that is
+/// filled to its last byte, reads as an empty buffer that somebody writes to for ever (`pagecache/header.rs`).
+const _: () = assert!(SEGMENT_SIZE < 1 << 24, "sled would lose count of a full buffer");
 const FILES: Files = format::SLED;
 /// sled's cache when not set otherwise. Its own default is 1 GiB, which is much for something embedded.
 const DEFAULT_CACHE: u64 = 128 << 20;

@@ -4,7 +4,7 @@
 //! fills up the log's last segment with zeros and writes a snapshot. So the blocks of the log's next segment are
 //! allocated ahead of its end, and a file `reserve` stands for what an opening needs; it is deleted before sled
 //! opens and made again once it is open. While either cannot be had, new work is refused, and what was begun is
-//! settled in the room that is left: between one and two segments (16 to 32 MiB). If settles use that up as well,
+//! settled in the room that is left: between one and two segments (8 to 16 MiB). If settles use that up as well,
 //! they fail, the store is poisoned, and everything that was told is there once it is opened again.
 //!
 //! Blocks ahead of a file's end belong to it: they go when the file does, and `ls` does not show them.
