@@ -75,13 +75,15 @@ impl Room {
             state.taken = length;
         }
         state.length = length;
-        let wanted = length.next_multiple_of(SEGMENT) + SEGMENT;
+        // Both grow a segment at a time, not with each sync: that would be one more change for the file system to journal.
+        let segments = length.next_multiple_of(SEGMENT);
+        let wanted = segments + SEGMENT;
         if wanted > state.taken {
             fallocate(&self.log, FallocateFlags::KEEP_SIZE, state.taken, wanted - state.taken)?;
             state.taken = wanted;
         }
         // A snapshot is far smaller than the log; see `tests/full_disk.rs`.
-        let reserved = (1 << 20) + length / 32;
+        let reserved = (1 << 20) + segments / 32;
         if reserved > state.reserved {
             self.reserve.take(reserved)?;
             state.reserved = reserved;

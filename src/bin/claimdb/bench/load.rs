@@ -37,7 +37,7 @@ pub(super) struct Round {
     /// Of those, answered with *in flight*.
     pub(super) in_flight: u64,
     pub(super) syncs: u64,
-    /// Bytes that the process had written to disk; unknown outside Linux.
+    /// Bytes that the process had written to files; unknown outside Linux.
     pub(super) written: Option<u64>,
     /// Bytes of memory that the process had at the end of the round, all stores together.
     pub(super) resident: Option<u64>,

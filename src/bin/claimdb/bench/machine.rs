@@ -78,9 +78,10 @@ pub(super) fn resident() -> Option<u64> {
     kibibytes(&field("/proc/self/status", "VmRSS")?)
 }
 
-/// Bytes that this process has sent to disks.
+/// Bytes that this process has written to files. Not `write_bytes`: that counts whole folios of the page cache, which file
+/// systems make up to 2 MiB large, for each byte that changes in one.
 pub(super) fn written() -> Option<u64> {
-    field("/proc/self/io", "write_bytes")?.parse().ok()
+    field("/proc/self/io", "wchar")?.parse().ok()
 }
 
 /// The first `name: value` in a file of `/proc`.
