@@ -370,19 +370,21 @@ fn what_was_removed_stays_removed_while_the_log_is_written_over() {
     }
 }
 
+/// What is in it is what sled is opened with.
 #[test]
-fn a_configuration_of_sleds_that_is_none_is_told_in_words_and_loses_nothing() {
-    for bytes in [&b"not a configuration"[..], &[0xFF; 64]] {
+fn a_damaged_configuration_of_sleds_is_made_anew_and_loses_nothing() {
+    let sound = fs::read(fresh().path().join("sled/conf")).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let of_one = (0..sound.len()).step_by(5).map(flipped);
+    for bytes in of_one.chain([b"not a configuration".to_vec(), vec![0xFF; 64], Vec::new()]) {
         let folder = fresh();
         let conf = folder.path().join("sled/conf");
-        let sound = fs::read(&conf).unwrap();
-        fs::write(&conf, bytes).unwrap();
-        let text = open(folder.path()).expect_err("it is not what sled wrote").to_string();
-        let place = folder.path().canonicalize().unwrap().display().to_string();
-        assert!(text.contains(&place), "it does not say where: {text}");
-        let words = ["backtrace", "Some(", "None", "Corruption", "IO error"];
-        assert!(!words.iter().any(|word| text.contains(word)), "an engine's own words: {text}");
-        fs::write(&conf, sound).unwrap();
+        fs::write(&conf, &bytes).unwrap();
         has_all(folder.path());
+        assert_eq!(fs::read(&conf).unwrap(), sound, "of {:?}", String::from_utf8_lossy(&bytes));
     }
 }

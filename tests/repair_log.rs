@@ -213,3 +213,28 @@ fn a_damaged_snapshot_over_a_damaged_log_is_for_a_backup_and_stays_as_it_is() {
         no_repair_is_made(folder.path(), &text);
     }
 }
+
+/// sled does not open with pages in segments that the file does not have.
+#[test]
+fn a_log_that_was_cut_by_whole_segments_is_not_repaired() {
+    const SEGMENT: u64 = 8 << 20;
+    let sound = tempfile::tempdir().unwrap();
+    fill(sound.path(), 0..KEYS, 300);
+    open(sound.path()).unwrap().close().unwrap();
+    let length = fs::metadata(sound.path().join("sled/db")).unwrap().len();
+    assert!(length > 3 * SEGMENT, "the log has {length} bytes");
+    for cut in [SEGMENT, 2 * SEGMENT - 1000, 2 * SEGMENT] {
+        let folder = tempfile::tempdir().unwrap();
+        copy(sound.path(), folder.path());
+        fs::remove_file(folder.path().join("clean")).unwrap();
+        let log = OpenOptions::new().write(true).open(folder.path().join("sled/db")).unwrap();
+        log.set_len(cut).unwrap();
+        let (text, remedy) = refused(folder.path());
+        assert_eq!(
+            remedy,
+            Remedy::Backup,
+            "P6 never stuck: a repair was recommended for {cut} bytes: {text}"
+        );
+        no_repair_is_made(folder.path(), &text);
+    }
+}

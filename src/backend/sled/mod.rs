@@ -158,9 +158,7 @@ impl Sled {
         room::release(&folder).map_err(folder.failed("giving reserved room back in"))?;
         folder.prepare()?;
         make_private(&folder).map_err(folder.failed("making sled's folder in"))?;
-        if !folder.existed() {
-            forget_torn_conf(&folder).map_err(folder.failed("reading sled's `conf` in"))?;
-        }
+        forget_damaged_conf(&folder).map_err(folder.failed("reading sled's `conf` in"))?;
         let end = plan.map(|plan| plan.carry_out(&folder)).transpose();
         let end = end.map_err(folder.failed("writing a snapshot for sled in"))?.flatten();
         let opened = self.open_sled(&folder);
@@ -215,15 +213,19 @@ fn make_private(folder: &Folder) -> io::Result<()> {
     Ok(())
 }
 
-/// Empties a `conf` that a first opening was writing when it was cut off. sled writes it in two steps and looks at its
-/// checksum only to warn: without the second step it reads the version as 0.3, and would never open the folder again.
-fn forget_torn_conf(folder: &Folder) -> io::Result<()> {
+/// Empties a `conf` that is damaged, or that a first opening was writing when it was cut off; sled makes it anew, with the
+/// settings that it is opened with. It writes it in two steps and looks at its checksum only to warn: without the second step it
+/// reads the version as 0.3, and would never open the folder again.
+fn forget_damaged_conf(folder: &Folder) -> io::Result<()> {
     let conf = folder.engine().join("conf");
     let written = fs::read(&conf)?;
     let is_whole =
         |(settings, checksum): (&[u8], &[u8; 4])| *checksum == crc32fast::hash(settings).to_le_bytes();
     if written.split_last_chunk().is_some_and(is_whole) {
         return Ok(());
+    }
+    if folder.existed() && !written.is_empty() {
+        opening::mended("sled's file `conf` was damaged, and is made anew");
     }
     OpenOptions::new().write(true).truncate(true).open(conf).map(drop)
 }

@@ -47,6 +47,7 @@ pub(super) fn plan(folder: &Folder) -> Result<Plan, Refusal> {
     // What a damaged one knew is known by its name.
     let reached = newest.as_ref().map_or(0, |found| found.reaches);
     let mut log = Log::open(folder)?;
+    log.has_segments_of(&old)?;
     let before = old.reaches;
     let (segments, last) = log.survey(before.unwrap_or(0), None)?;
     if last.is_none() && (before.is_none() || old.active.is_some()) {
@@ -79,9 +80,9 @@ pub(super) fn plan_around(folder: &Folder) -> Result<Plan, Refusal> {
         return Err(Refusal::Damaged(StoreDamage::NoSegment));
     };
     let mut log = Log::open(folder)?;
+    log.has_segments_of(&old)?;
     for page in old.pages.iter().take(READ_AT_ONCE) {
-        let parts = if let Some(Page::Present(parts)) = page { parts.as_slice() } else { &[] };
-        for part in parts {
+        for part in page.iter().flat_map(Page::parts) {
             if !log.is_whole(part)? {
                 return Err(Refusal::Damaged(StoreDamage::SledsByte { at: part.offset }));
             }
@@ -158,6 +159,17 @@ impl End {
 }
 
 impl Log {
+    /// Refuses a file that was cut before a segment that `snapshot` speaks of: sled keeps count of the segments that there
+    /// are, and panics over a page in another.
+    fn has_segments_of(&self, snapshot: &Snapshot) -> Result<(), Refusal> {
+        let length = self.file.metadata()?.len().next_multiple_of(SEGMENT);
+        let parts = snapshot.pages.iter().flatten().flat_map(Page::parts);
+        match parts.map(|part| part.offset).chain(snapshot.active).all(|offset| offset < length) {
+            true => Ok(()),
+            false => Err(Refusal::Damaged(StoreDamage::LogEnds)),
+        }
+    }
+
     /// The segments from the one that `from` lies in on, and the position of the log's last byte, if there is any. The
     /// first is at the offset `first`, whatever is left of its header, if that is given.
     fn survey(&mut self, from: u64, first: Option<u64>) -> Result<(Segments, Option<u64>), Refusal> {

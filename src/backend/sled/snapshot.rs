@@ -38,6 +38,15 @@ pub(super) enum Page {
     Present(Vec<Part>),
 }
 
+impl Page {
+    pub(super) fn parts(&self) -> &[Part] {
+        match self {
+            Self::Free(part) => std::slice::from_ref(part),
+            Self::Present(parts) => parts,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) position: u64,

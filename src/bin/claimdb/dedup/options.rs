@@ -75,7 +75,7 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   Drop repeated lines, today and whenever this runs again:
-    claimdb dedup --store seen events.log > new.log
+    claimdb dedup --store seen events.log >> new.log
 
   Follow a stream of JSON, keyed by its delivery id, remembered for a week:
     tail -F hooks.jsonl | claimdb dedup --store seen --key /delivery/id --retain 7d
