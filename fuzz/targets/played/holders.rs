@@ -18,7 +18,7 @@ impl World {
         assert_eq!(told.is_ok(), live, "rule 11: renewing {}: {told:?}", KEYS[key]);
         if live {
             self.keys[key].live = Some((token, self.now + LEASE));
-            self.goes_on(key, &Op::Keep { token }, &Ret::Done);
+            self.goes_on(key, &Op::Renew { token }, &Ret::Done);
         }
     }
 
@@ -44,7 +44,7 @@ impl World {
         let progress = self.step.to_string().into_bytes();
         let Held { claim, key, .. } = &mut self.hand[at];
         let (key, token, told) = (*key, claim.token().get(), claim.checkpoint(&progress));
-        let op = Op::Keep { token };
+        let op = Op::Save { token };
         match told {
             Err(CheckpointError::NotStored { .. }) => {}
             Ok(()) if self.counts() => {
