@@ -3,8 +3,12 @@
 #![cfg(all(not(loom), feature = "sled"))] // real files
 #![allow(clippy::unwrap_used)] // tests play the caller
 
+#[path = "support/folders.rs"]
+mod folders;
+
 use claimdb::backend::Sled;
 use claimdb::{CopyError, Durability, OpenError, Remedy, Repaired, Request, Store};
+use folders::copy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::ops::Range;
@@ -45,17 +49,6 @@ fn known() -> tempfile::TempDir {
     fill(folder.path(), 0..KEYS, 1);
     open(folder.path()).unwrap().close().unwrap();
     folder
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        match path.is_dir() {
-            true => copy(&path, &to.join(name)),
-            false => drop(fs::copy(&path, to.join(name)).unwrap()),
-        }
-    }
 }
 
 /// How far the newest snapshot reaches.

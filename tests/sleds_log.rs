@@ -4,10 +4,13 @@
 
 #[path = "support/child.rs"]
 mod child;
+#[path = "support/folders.rs"]
+mod folders;
 
 use child::Random;
 use claimdb::backend::{Backend, Commit, Engine, Sled, Write};
 use claimdb::{OpenError, Store};
+use folders::copy;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::panic::catch_unwind;
@@ -22,17 +25,6 @@ fn snapshot(sled: &Path) -> Snapshot {
     let newest = names.filter(|name| name.starts_with("snap.")).max()?;
     let bytes = fs::read(sled.join(&newest)).unwrap();
     Some((newest, bytes))
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        match path.is_dir() {
-            true => copy(&path, &to.join(name)),
-            false => drop(fs::copy(&path, to.join(name)).unwrap()),
-        }
-    }
 }
 
 /// What sled makes of a copy of the log; `None` if it does not open.

@@ -201,7 +201,8 @@ impl Shard {
             return;
         }
         found.remove();
-        // Memory goes back to its base, in steps large enough that each entry pays for its share once.
+        // Memory goes back to its base, in steps large enough that each entry pays for its share once. A table of up to 128
+        // slots, which hold 112 entries, is let be; the next holds 224.
         let (length, capacity) = (entries.len(), entries.capacity());
         if capacity >= 224 && length * 8 <= capacity {
             entries.shrink_to(length * 2, |entry| seed.hash_one(&*entry.key));
