@@ -20,6 +20,8 @@ pub const SYNC_LIMIT: Duration = Duration::from_secs(2);
 /// A child ends by itself within this time, whatever is done to it: each of its threads stops at its first error that
 /// is told twice, so at most a few limits are waited for.
 pub const END: Duration = Duration::from_secs(40);
+/// Stores on which a twin is tried before it counts as not caught.
+pub const TWINS: usize = 8;
 const SIZES: [usize; 3] = [1, 200, 30_000];
 const TRIES: usize = 3;
 const LEASE: Duration = Duration::from_secs(3600);
