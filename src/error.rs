@@ -247,6 +247,17 @@ pub enum OpenError {
         /// The path.
         place: String,
     },
+    /// The path, or a folder above it, is a symbolic link to something that is not there.
+    #[error(
+        "opening the store {place}: {link} is a symbolic link to what is not there; mount or make what it leads to, or give \
+         another path"
+    )]
+    DanglingLink {
+        /// The path.
+        place: String,
+        /// The link.
+        link: String,
+    },
     /// Everybody on the machine may write to the folder, and so decide what the store tells.
     #[error(
         "opening the store {place}: everybody may write to this folder (its mode is {mode:o}); take that back with \

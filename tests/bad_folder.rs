@@ -164,6 +164,25 @@ fn a_file_is_not_a_folder() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// It may lead to a disk that is not mounted.
+#[test]
+fn nothing_is_made_where_a_link_leads_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("link"), folder.path().join("disk"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    for path in [link.clone(), link.join("store"), link.join("a/b")] {
+        for opened in [Store::open(&path), Store::builder(Sled::existing(&path)).open()] {
+            let error = opened.expect_err("nothing is there");
+            assert!(matches!(error, OpenError::DanglingLink { .. }), "{error:?}");
+            assert!(error.to_string().contains(&format!("{} is a symbolic link", link.display())), "{error}");
+        }
+    }
+    assert!(!target.exists());
+    fs::create_dir(&target).unwrap();
+    Store::open(link.join("store")).unwrap().close().unwrap();
+    assert!(target.join("store/format").exists());
+}
+
 #[test]
 fn a_folder_that_cannot_be_written_to_is_refused() {
     // The kernel's own, where not even root makes files.

@@ -53,14 +53,53 @@ fn each_help_has_examples_and_each_command_its_manual_and_its_place_in_the_docum
 }
 
 #[test]
-fn manual_pages_are_written_for_all() {
-    let folder = tempfile::tempdir().unwrap();
-    claimdb(&["man", "--into", folder.path().to_str().unwrap()]).done();
+fn manual_pages_are_written_for_all_into_a_folder_that_is_made() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("share/man1");
+    claimdb(&["man", "--into", folder.to_str().unwrap()]).done();
     for command in commands() {
-        let page = std::fs::read_to_string(folder.path().join(format!("claimdb-{command}.1"))).unwrap();
+        let page = std::fs::read_to_string(folder.join(format!("claimdb-{command}.1"))).unwrap();
         assert!(page.contains(&format!("claimdb\\-{command}")), "{page}");
     }
-    assert!(folder.path().join("claimdb.1").exists());
+    assert!(folder.join("claimdb.1").exists());
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), commands().len() + 1);
+}
+
+#[test]
+fn a_build_tells_what_it_has_and_what_it_lacks() {
+    let version = claimdb(&["--version"]).done();
+    let number = env!("CARGO_PKG_VERSION");
+    assert_eq!(claimdb(&["-V"]).done(), format!("claimdb {number}\n"));
+    let features = version.strip_prefix(&format!("claimdb {number}\nfeatures: ")).unwrap();
+    let features: Vec<_> = features.trim_end().split(", ").collect();
+    for (feature, built) in [("explore", cfg!(feature = "explore")), ("redb", cfg!(feature = "redb"))] {
+        assert_eq!(features.contains(&feature), built, "{version}");
+        if built {
+            continue;
+        }
+        let place = Place::new();
+        std::fs::create_dir_all(place.path("other/redb")).unwrap();
+        std::fs::write(place.path("other/format"), "claimdb 1 redb\n").unwrap();
+        let cases: &[(&[&str], i32)] = match feature {
+            "explore" => {
+                &[(&["explore"], 2), (&["explore", "--help"], 2), (&["explore", "--protocol", "naive"], 2)]
+            }
+            _ => &[
+                (&["migrate", "--from", "sled", "--to", "redb", "claims", "copy"], 2),
+                (&["bench", "--backend", "sled,redb"], 2),
+                (&["list", "--store", "other"], 1),
+                (&["verify", "other"], 1),
+                (&["compact", "other"], 1),
+            ],
+        };
+        for (args, code) in cases {
+            let told = place.run(args);
+            assert_eq!((told.code, told.out.as_str()), (Some(*code), ""), "{args:?}: {}", told.err);
+            let hint = format!("without the feature {feature}; install one that has all: cargo install");
+            assert!(told.err.contains(&hint), "{args:?}: {}", told.err);
+        }
+    }
+    assert!(claimdb(&["list", "--help"]).done().contains("also what is claimed in memory alone"));
 }
 
 #[test]

@@ -168,16 +168,27 @@ fn wrong_input_is_told_with_what_to_do() {
     let place = Place::new();
     std::fs::write(place.path("file"), "no folder").unwrap();
     std::fs::create_dir(place.path("empty")).unwrap();
+    std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
     let long = "k".repeat(1025);
     let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "empty/../claims/copy"];
-    let cases: [(&[&str], i32, &str); 28] = [
+    let cases: [(&[&str], i32, &str); 34] = [
         (&["inspect", "--store", "nowhere", "k"], 1, "give the folder of a store"),
         (&["inspect", "--store", "empty", "k"], 1, "give the folder of a store"),
         (&["list", "--store", "file"], 1, "this is not a folder; give the path of a store's folder"),
         (&["verify", "file"], 1, "this is not a folder; give the path of a store's folder"),
         (&["inspect", "--store", "file/below", "k"], 1, "give the folder of a store"),
         (&["stats", "--socket", "nowhere.sock"], 1, "see that its service runs"),
-        (&["stats", "--socket", "file"], 1, "see that its service runs"),
+        (&["stats", "--socket", "file"], 1, "connecting to file: it is a file and not a socket; "),
+        (&["stats", "--socket", "claims"], 1, "connecting to claims: it is a folder and not a socket; "),
+        (&["stats", "--socket", "dangling"], 1, "see that its service runs"),
+        (&["list", "--store", "dangling"], 1, "dangling is a symbolic link to what is not there"),
+        (&["dedup", "--store", "dangling/below"], 1, "dangling is a symbolic link to what is not there"),
+        (&["verify", "dangling"], 1, "dangling is a symbolic link to what is not there"),
+        (
+            &["bench", "--dir", "none"],
+            1,
+            "for the stores in none: No such file or directory (os error 2); name",
+        ),
         (&["inspect", "--store", "claims", ""], 2, "the key is empty"),
         (&["inspect", "--store", "claims", &long], 2, "hash what is longer"),
         (&["inspect", "--store", "claims", "--hex", "abc"], 2, "odd number of hex digits"),
@@ -202,7 +213,7 @@ fn wrong_input_is_told_with_what_to_do() {
         (&["backup", "--store", "claims", "claims/sled/copy"], 1, "in the folder of the store /"),
         (&migrate, 1, "give a place outside of it"),
         (&["man", "nonsense"], 2, "there is no command"),
-        (&["man", "--into", "nowhere"], 1, "give --into a folder"),
+        (&["man", "--into", "file"], 1, "give --into a folder"),
     ];
     let before = stored(&place);
     for (args, code, told) in cases {
@@ -211,7 +222,11 @@ fn wrong_input_is_told_with_what_to_do() {
         assert!(ended.err.contains(told), "{args:?}: {}", ended.err);
     }
     // What clap sees.
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
+        (
+            &["release", "--store", "claims", "--yes", "--token", "abc", "order-42"],
+            "a token is a number, as claimdb inspect tells it",
+        ),
         (&["inspect", "k"], "--store"),
         (&["inspect", "--store", "a", "--socket", "b", "k"], "cannot be used with"),
         (&["list", "--store", "claims", "--older-than", "10"], "a unit is missing"),

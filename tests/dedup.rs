@@ -3,6 +3,8 @@
 
 #[path = "dedup/codes.rs"]
 mod codes;
+#[path = "dedup/ends.rs"]
+mod ends;
 #[path = "dedup/keys.rs"]
 mod keys;
 #[path = "dedup/place.rs"]

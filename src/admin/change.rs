@@ -133,7 +133,8 @@ fn changeable(
     }
     if told.is(KeyState::Settled) {
         return state(
-            "it is settled: its work is done, or has failed for good; what is settled is forgotten with claimdb purge",
+            "it is settled: its work is done, or has failed for good; if it has to run again, delete the key with claimdb \
+             purge, once no process has the store open",
         );
     }
     let token = told.token.as_ref().and_then(|token| token.parse().ok()).map(Token::new);

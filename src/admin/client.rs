@@ -3,11 +3,13 @@
 use super::PROTOCOL;
 use super::answer::Answer;
 use super::command::Command;
-use super::connection::{Request, peer, push_line};
+use super::wire::{Request, peer, push_line};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::geteuid;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +43,17 @@ pub enum ClientError {
         path: String,
         /// What the system said.
         source: Arc<io::Error>,
+    },
+    /// Something else is there.
+    #[error(
+        "connecting to {path}: it is {what} and not a socket; give the path at which the service serves its admin socket, or \
+         with --store the folder of a store that no process has open"
+    )]
+    NotASocket {
+        /// The path.
+        path: String,
+        /// What is there.
+        what: &'static str,
     },
     /// Another user's process is there.
     #[error(
@@ -80,7 +93,10 @@ impl Client {
         let socket = socket.map_err(connecting)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(connecting)?;
         set_socket_timeout(&socket, Timeout::Send, Some(CONNECTS_WITHIN)).map_err(connecting)?;
-        rustix::net::connect(&socket, &address).map_err(connecting)?;
+        rustix::net::connect(&socket, &address).map_err(|error| match not_a_socket(path) {
+            Some(what) => ClientError::NotASocket { path: name.clone(), what },
+            None => connecting(error),
+        })?;
         let stream = UnixStream::from(socket);
         let us = geteuid().as_raw();
         match peer(&stream) {
@@ -123,6 +139,15 @@ impl Client {
             ended = answer.as_ref().map_or(true, Answer::is_last);
             Some(answer.map_err(|why| ClientError::Asking { path: path.clone(), why }))
         }))
+    }
+}
+
+/// What is at `path`, if it is certain that it is no socket.
+fn not_a_socket(path: &Path) -> Option<&'static str> {
+    match fs::metadata(path).ok()?.file_type() {
+        kind if kind.is_socket() => None,
+        kind if kind.is_dir() => Some("a folder"),
+        _ => Some("a file"),
     }
 }
 

@@ -5,11 +5,11 @@ use super::answer::{Answer, Code};
 use super::command::Command;
 use super::perform::{Answers, ask};
 use super::serve::{Audit, Peer, Server};
+use super::wire::{Request, peer, push_line};
 use crate::clock::{Moment, expired};
 use crate::store::WeakStore;
 use rustix::event::PollFlags;
 use rustix::process::geteuid;
-use serde::{Deserialize, Serialize};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -25,14 +25,6 @@ const HELD: usize = 64 << 10;
 /// How many steps an answer makes, and how much is read, before others have their turn.
 const STEPS: usize = 256;
 const READ_AT_ONCE: usize = 16 << 10;
-
-/// A request, of which the version alone is read first.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Request<'a> {
-    pub(super) claimdb_admin: u64,
-    #[serde(borrow)]
-    pub(super) ask: Option<&'a serde_json::value::RawValue>,
-}
 
 /// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,23 +221,4 @@ fn understood(line: &[u8]) -> Result<Command, Answer> {
     }
     let ask = request.ask.ok_or_else(|| invalid("it asks nothing".to_owned()))?;
     serde_json::from_str(ask.get()).map_err(|error| invalid(error.to_string()))
-}
-
-pub(super) fn push_line(out: &mut Vec<u8>, line: &impl Serialize) {
-    // Texts and numbers alone can always be written.
-    if serde_json::to_writer(&mut *out, line).is_ok() {
-        out.push(b'\n');
-    }
-}
-
-/// Who is at the other end.
-#[cfg(target_os = "linux")]
-pub(super) fn peer(stream: &UnixStream) -> Option<Peer> {
-    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
-    Some(Peer { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), pid: peer.pid.as_raw_nonzero().get() })
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn peer(_stream: &UnixStream) -> Option<Peer> {
-    None
 }

@@ -28,6 +28,8 @@ mod connection;
 mod file;
 mod perform;
 mod serve;
+mod stats;
+mod wire;
 
 pub use answer::{Answer, Code, Did, KeyTold, Stored};
 pub use change::would_refuse;

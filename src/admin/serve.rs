@@ -56,8 +56,9 @@ impl Server {
         Self { recorder: None, backups: default_backups() }
     }
 
-    /// Shows `record`, beside the feature `tracing`, each change that was asked for, once it is done or refused, on the socket's thread: it must not wait.
-    /// Its `Display` is a line for a log, which shows no keys. If it panics, the change stands all the same.
+    /// Shows `record`, beside the feature `tracing`, each change that was asked for, once it is done or refused, on the
+    /// socket's thread: it must not wait. A change's `Display` is a line for a log, which shows no keys. If `record` panics,
+    /// the change stands all the same.
     #[must_use]
     pub fn audit(mut self, record: impl Fn(&Audit<'_>) + Send + Sync + 'static) -> Self {
         self.recorder = Some(Arc::new(record));

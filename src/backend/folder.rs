@@ -39,7 +39,7 @@ impl Folder {
     /// Refuses a path where there is certainly no store, for those who would not make one. What cannot be looked at may be
     /// one.
     pub(super) fn must_be_there(path: &Path, files: Files) -> Result<(), OpenError> {
-        not_empty(path)?;
+        leads_somewhere(path)?;
         let place = path.display().to_string();
         if fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
             return Err(OpenError::NotAFolder { place });
@@ -56,7 +56,7 @@ impl Folder {
 
     /// Creates the folder if it is not there, and takes its lock.
     pub(super) fn lock(path: &Path, files: Files) -> Result<Self, OpenError> {
-        not_empty(path)?;
+        leads_somewhere(path)?;
         let place = path.display().to_string();
         let failed = |doing| open_failed(doing, place.clone());
         match fs::metadata(path) {
@@ -164,7 +164,10 @@ impl Folder {
         let same = ours.and_then(|ours| Ok((ours, there?)));
         let gone = match same {
             Ok((ours, there)) if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) => return Ok(()),
-            Ok(_) => io::Error::other("another folder has taken its place"),
+            Ok(_) => io::Error::other("another folder has taken its place, or its file `lock` was deleted"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                io::Error::other("the folder is gone, or its file `lock` was deleted")
+            }
             Err(error) => error,
         };
         Err(StorageError::new("finding the folder again at", self.name(), gone))
@@ -317,13 +320,21 @@ impl Drop for Folder {
     }
 }
 
-/// An empty path would be taken for the working folder.
-fn not_empty(path: &Path) -> Result<(), OpenError> {
+/// Refuses an empty path, which would be taken for the working folder, and one behind a link that leads nowhere, perhaps to
+/// a disk that is not mounted.
+fn leads_somewhere(path: &Path) -> Result<(), OpenError> {
     if path.as_os_str().is_empty() {
         let allowed = "that of a store's folder";
         return Err(InvalidSetting { setting: "the path", given: "empty".to_owned(), allowed }.into());
     }
-    Ok(())
+    let dangles = |path: &&Path| path.is_symlink() && path.try_exists().is_ok_and(|there| !there);
+    match path.ancestors().find(dangles) {
+        Some(link) => Err(OpenError::DanglingLink {
+            place: path.display().to_string(),
+            link: link.display().to_string(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// What an opening of the store in `place` is told that failed at `doing` to it.

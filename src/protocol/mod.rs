@@ -13,7 +13,8 @@
 //! - **P4 durable before told.** Nobody is told of a settling that a power cut could undo.
 //! - **P5 no early takeover.** A live claim of this opening is taken over only after its lease has run out.
 //! - **P6 never stuck.** After a holder ends in whatever way, the next claimant gets an answer without a cleaner.
-//! - **P7 mismatch is harmless.** A claim with another fingerprint is refused on every path and changes nothing.
+//! - **P7 mismatch is harmless.** A claim with another fingerprint than the record, or the live claim that has the key in
+//!   memory alone, is refused on every path and changes nothing.
 //! - **P8 remembered.** A settled key is not run again before its retention ends.
 //! - **P9 fail closed.** An error never grants a claim and never frees one.
 //!

@@ -98,3 +98,21 @@ fn a_closed_standard_output_is_refused_before_anything_is_recorded() {
     assert!(ended.err.contains("closed"), "{}", ended.err);
     place.over(&input, &[]).wrote(b"a\nb\n");
 }
+
+#[test]
+fn a_line_that_is_no_json_is_told_with_its_number_and_what_is_wrong() {
+    let cases = [
+        ("nope", "a word that is none of true, false and null (column 2)"),
+        ("hello", "expected value (column 1)"),
+        ("{\"id\":1", "EOF while parsing an object (column 7)"),
+        ("{id:1}", "a name is to be text in double quotes (column 2)"),
+        ("", "the line is empty"),
+    ];
+    for (line, told) in cases {
+        let ended = Place::new().fed(format!("{{\"id\":1}}\n{line}\n").as_bytes(), &["--key", "/id"]);
+        assert_eq!((ended.code, ended.out.as_slice()), (Some(1), &b"{\"id\":1}\n"[..]), "{}", ended.err);
+        for words in ["error: line 2 has no key: ", told, "--rejects FILE", "without --key"] {
+            assert!(ended.err.contains(words), "{line}: no {words:?} in: {}", ended.err);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::place::{Numbers, Place, first_seen, lines, made_up};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -106,4 +106,34 @@ fn killed_and_run_again_no_line_is_lost_and_at_most_a_batch_comes_twice() {
         place.over(&file, &args).wrote(b"");
     }
     assert!(kills >= 12, "only {kills} runs were killed before they ended");
+}
+
+/// A second run is refused by the engine's own lock; the first one cannot tell its folder from another's any more, and ends.
+#[test]
+fn a_lock_file_that_is_deleted_lets_no_second_run_in() {
+    let place = Place::new();
+    let mut command = place.dedup(&["-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut first = command.spawn().unwrap();
+    let (mut to, mut from) = (first.stdin.take().unwrap(), BufReader::new(first.stdout.take().unwrap()));
+    to.write_all(b"one\n").unwrap();
+    let mut answer = String::new();
+    from.read_line(&mut answer).unwrap();
+    assert_eq!(answer, "one\n");
+    std::fs::remove_file(place.path("store").join("lock")).unwrap();
+    let second = place.fed(b"two\n", &[]);
+    assert_eq!((second.code, second.out.len()), (Some(3), 0), "{}", second.err);
+    // Whether the first has recorded its first line by then or not.
+    let _ = to.write_all(b"three\n");
+    drop(to);
+    let mut rest = String::new();
+    from.read_to_string(&mut rest).unwrap();
+    let ended = first.wait_with_output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("its file `lock` was deleted"), "{told}");
+    let again = place.fed(b"one\ntwo\nthree\n", &[]);
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    let again = String::from_utf8(again.out).unwrap();
+    assert!(again.ends_with("two\nthree\n"), "P8 remembered is for what was recorded alone: {again}");
 }

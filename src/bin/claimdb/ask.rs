@@ -1,10 +1,8 @@
 //! Asking a store that nobody has open, or the service that has it open: the same commands, the same answers.
 
-use crate::counts::write_line;
 use crate::failure::Failure;
 use claimdb::admin::{self, Answer, Client, ClientError, Code, Command, KeyName};
 use claimdb::{Builder, Store, backend};
-use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
@@ -153,17 +151,11 @@ pub(crate) fn opened_to_change(folder: &Path, if_locked: &str) -> Result<Store, 
 
 fn open(folder: &Path, if_locked: &str, settings: impl FnOnce(Builder) -> Builder) -> Result<Store, Failure> {
     let opened = settings(Store::builder(backend::existing(folder))).open();
-    opened.map_err(|error| Failure::opening(folder, &error, if_locked))
+    opened.map_err(|error| Failure::opening(&error, if_locked))
 }
 
 pub(crate) fn closed(store: &Store) -> Result<(), Failure> {
     store.close().map_err(|error| Failure::failed("ending", error, "what was told before is done"))
-}
-
-/// Writes `told` as one line of JSON.
-pub(crate) fn write_json(told: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(told);
-    write_line(line.map_err(|error| Failure::failed("writing JSON", error, "report this"))?)
 }
 
 /// What an answer should not be.

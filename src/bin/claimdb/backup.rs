@@ -1,8 +1,9 @@
 //! `claimdb backup`: a copy of a store, while its service runs or not.
 
 use crate::ask::{ASK_IT, Place, closed, opened_to_look, unexpected};
-use crate::counts::{Counts, tell};
+use crate::counts::Counts;
 use crate::failure::Failure;
+use crate::out::tell;
 use claimdb::admin::{Answer, Command};
 use claimdb::backend;
 use std::path::{PathBuf, absolute};

@@ -1,9 +1,9 @@
 //! Changing one key: looked at, asked about, and changed only if it has not moved on.
 
-use crate::ask::{KeyArgs, Place, refused, unexpected, write_json};
+use crate::ask::{KeyArgs, Place, refused, unexpected};
 use crate::confirm;
-use crate::counts::write_line;
 use crate::failure::Failure;
+use crate::out::{write_json, write_line};
 use crate::told;
 use claimdb::admin::{Answer, Command, KeyName, would_refuse};
 use serde_json::json;
@@ -11,7 +11,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changing {
     /// Only if this is still the token of the claim
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
     token: Option<u64>,
 
     /// End the lease of a live claim first
@@ -31,6 +31,10 @@ pub(crate) struct Changing {
     /// {"did":"released","before":{...}}, where before is what claimdb inspect --json gave before.
     #[arg(long)]
     json: bool,
+}
+
+fn token(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a token is a number, as claimdb inspect tells it".to_owned())
 }
 
 /// `doing` says what is tried, `will` what becomes of the key.

@@ -1,7 +1,8 @@
 //! `claimdb compact`: the store written anew, without what it no longer needs.
 
-use crate::counts::{self, Counts, tell};
+use crate::counts::{self, Counts};
 use crate::failure::Failure;
+use crate::out::{counted, tell};
 use claimdb::Store;
 use serde_json::json;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ pub(crate) struct Args {
 
     /// Give the counts as JSON, in one line
     ///
-    /// {"records":5,"values":3,"forgotten":9,"unreadable":0,"bytes_before":33554432,"bytes_after":16777216}
+    /// {"records":5,"values":3,"forgotten":9,"unreadable":0,"bytes_before":9699625,"bytes_after":1311376}
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let after = counts::size(&args.store);
     copied.warn_of_unreadable(&args.store);
     let text = || {
-        let before = counts::counted(before, "byte", "bytes");
+        let before = counted(before, "byte", "bytes");
         format!("{}; {before} before, {after} after", copied.text("compacted"))
     };
     let json = || {

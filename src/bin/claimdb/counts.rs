@@ -1,19 +1,11 @@
 //! What a copy holds, for people and for scripts.
 
 use crate::failure::Failure;
+use crate::out::{counted, note};
 use claimdb::Copied;
 use serde_json::{Value, json};
-use std::fmt::Display;
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
-
-/// A whole number with the noun for it, as in "1 record" and "2 records".
-pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
-    let count = count.to_string();
-    let noun = if count == "1" { one } else { many };
-    format!("{count} {noun}")
-}
 
 /// How much was copied.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +44,7 @@ impl Counts {
 
     pub(crate) fn warn_of_unreadable(&self, store: &Path) {
         if self.unreadable > 0 {
-            // With standard error gone there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "warning: {}", self.of_unreadable(store));
+            note(format_args!("warning: {}", self.of_unreadable(store)));
         }
     }
 
@@ -75,26 +66,6 @@ impl Counts {
             "stored items cannot be read, and were copied as they are",
         );
         format!("{items}; claimdb verify {} tells which", store.display())
-    }
-}
-
-/// Writes one line to standard output, as text or as JSON.
-pub(crate) fn tell(
-    as_json: bool,
-    text: impl FnOnce() -> String,
-    json: impl FnOnce() -> Value,
-) -> Result<(), Failure> {
-    write_line(if as_json { json().to_string() } else { text() })
-}
-
-/// Writes a line to standard output. A reader that is gone has had enough.
-pub(crate) fn write_line(line: impl Display) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{line}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            let advice = "what was to be done is done; look at where it goes";
-            Err(Failure::failed("writing to standard output", error, advice))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -17,13 +17,12 @@ mod summary;
 pub(crate) use options::Args;
 
 use crate::failure::Failure;
+use crate::out::note;
 use claimdb::{Store, Token};
 use claims::Claims;
 use input::{Batch, Input};
 use keys::{Found, Keyed, Keys};
 use output::{Output, Written};
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::thread::{Scope, ScopedJoinHandle, available_parallelism, scope};
 use summary::Summary;
 
@@ -37,9 +36,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(path) => Some(Output::rejects(path, &input)?),
         None => None,
     };
-    let store = Store::open(&args.store).map_err(|error| {
-        Failure::opening(&args.store, &error, "wait until that has ended, or use another store")
-    })?;
+    let store = Store::open(&args.store)
+        .map_err(|error| Failure::opening(&error, "wait until that has ended, or use another store"))?;
     let claims = Claims::new(&store, args.retain);
     let mut run = Run {
         keys: Keys::new(args.key.as_ref()),
@@ -122,7 +120,7 @@ impl<'a> Run<'a> {
         }
         if let Some(rejects) = &mut self.rejects {
             let lines = rejected.iter().map(|(index, _)| batch.line(*index));
-            if let Written::Closed = rejects.write(lines)? {
+            if let Written::Closed = self.summary.beside(|| rejects.write(lines))? {
                 let what = format_args!("writing to the file for rejects");
                 return Err(Failure::failed(what, "its reader is gone", "give a plain file and run again"));
             }
@@ -165,7 +163,8 @@ impl<'a> Run<'a> {
                     sorted.stop = Some(Failure::failed(
                         format_args!("line {} has no key", number + index as u64),
                         reason,
-                        "the lines before it are dealt with; mend it, or set such lines aside with --rejects FILE",
+                        "the lines before it are dealt with; mend it, set such lines aside with --rejects FILE, or compare whole \
+                         lines, without --key",
                     ));
                     break;
                 }
@@ -175,12 +174,13 @@ impl<'a> Run<'a> {
     }
 
     fn report(&self, rejected: &[(usize, String)], number: u64) {
-        let mut text = String::new();
-        for (index, reason) in rejected {
-            let _ = writeln!(text, "line {} rejected: {reason}", number + *index as u64);
+        if rejected.is_empty() {
+            return;
         }
-        // With standard error gone, the file for rejects still has them.
-        let _ = self.summary.beside(|| io::stderr().write_all(text.as_bytes()));
+        let line =
+            |(index, reason): &(usize, String)| format!("line {} rejected: {reason}", number + *index as u64);
+        let lines: Vec<_> = rejected.iter().map(line).collect();
+        self.summary.beside(|| note(lines.join("\n")));
     }
 }
 

@@ -3,7 +3,6 @@
 use claimdb::{ClaimError, CopyError, Fault, OpenError};
 use std::fmt::Display;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// For `--help`.
@@ -17,6 +16,14 @@ Exit codes:
   5  a promise is broken (explore)
   6  there is no such key
   7  the key's state does not allow it";
+
+/// That this build lacks a feature, and how to come by one that has it.
+pub(crate) fn lacks(feature: &str) -> String {
+    format!(
+        "this claimdb was built without the feature {feature}; install one that has all: \
+         cargo install --path . --features cli,redb,explore"
+    )
+}
 
 /// What went wrong, in words for a person, by what a script may want to do about it.
 #[derive(Debug)]
@@ -39,24 +46,25 @@ impl Failure {
     }
 
     /// `if_locked` says what to do if another process has the store open, and names no option that the command lacks.
-    pub(crate) fn opening(store: &Path, error: &OpenError, if_locked: &str) -> Self {
-        let store = store.display();
+    pub(crate) fn opening(error: &OpenError, if_locked: &str) -> Self {
         match error {
-            OpenError::Locked { holder, .. } => Self::Locked(format!(
-                "opening the store {store}: it is locked by another process{holder}; {if_locked}"
+            OpenError::Locked { place, holder } => Self::Locked(format!(
+                "opening the store {place}: it is locked by another process{holder}; {if_locked}"
             )),
+            OpenError::OtherEngine { place, found, .. } if found == "redb" && !cfg!(feature = "redb") => {
+                let lacks = lacks("redb");
+                Self::Failed(format!("opening the store {place}: it was made with redb, and {lacks}"))
+            }
             OpenError::Damaged { .. } | OpenError::UnfinishedCopy { .. } => Self::Damaged(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }
 
     pub(crate) fn copying(error: &CopyError) -> Self {
-        let CopyError::Open(error) = error else { return Self::Failed(error.to_string()) };
-        let place = match error {
-            OpenError::Locked { place, .. } => place.as_str(),
-            _ => "",
-        };
-        Self::opening(Path::new(place), error, "wait until that has ended, or stop it first")
+        match error {
+            CopyError::Open(error) => Self::opening(error, "wait until that has ended, or stop it first"),
+            _ => Self::Failed(error.to_string()),
+        }
     }
 
     /// `doing` says what was tried, and on which key.

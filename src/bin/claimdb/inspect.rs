@@ -1,8 +1,8 @@
 //! `claimdb inspect`: everything about one key.
 
-use crate::ask::{KeyArgs, Place, unexpected, write_json};
-use crate::counts::write_line;
+use crate::ask::{KeyArgs, Place, unexpected};
 use crate::failure::Failure;
+use crate::out::{write_json, write_line};
 use crate::told;
 use claimdb::admin::{Answer, Command};
 

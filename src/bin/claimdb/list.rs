@@ -1,14 +1,13 @@
 //! `claimdb list`: the keys there are.
 
-use crate::ask::{Place, bytes_of, unexpected, write_json};
-use crate::counts::{counted, write_line};
+use crate::ask::{Place, bytes_of, unexpected};
 use crate::failure::Failure;
+use crate::out::{counted, note, write_json, write_line};
 use crate::{span, told};
 use claimdb::admin::{Answer, Command, Wanted};
 use clap::ValueEnum;
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 /// List keys by their state, scope and age
@@ -55,7 +54,7 @@ pub(crate) struct Args {
 /// States that can be asked for.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum State {
-    /// Claimed and not settled
+    /// Claimed and not settled; in a service also what is claimed in memory alone
     Pending,
     /// Its holder ended without settling, and somebody has to look at it
     Interrupted,
@@ -104,8 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_json(&json!({ "keys": keys, "damaged": damaged, "more": more }))?;
     } else {
         let more = if more { ", and there are more (--limit)" } else { "" };
-        // With standard error gone there is nobody left to tell.
-        let _ = writeln!(io::stderr(), "{}{more}", counted(keys, "key", "keys"));
+        note(format_args!("{}{more}", counted(keys, "key", "keys")));
     }
     if damaged > 0 {
         return Err(Failure::Damaged(format!(

@@ -4,6 +4,7 @@
 mod ask;
 mod backup;
 mod bench;
+mod built;
 mod change;
 mod compact;
 mod confirm;
@@ -16,6 +17,7 @@ mod failure;
 mod inspect;
 mod list;
 mod migrate;
+mod out;
 mod pages;
 mod purge;
 mod release;
@@ -31,7 +33,7 @@ use std::process::ExitCode;
 
 /// A store of claims: do each piece of work once.
 #[derive(Debug, Parser)]
-#[command(name = "claimdb", version, arg_required_else_help = true, max_term_width = 100, after_help = failure::EXIT_CODES)]
+#[command(name = "claimdb", version, long_version = built::LONG_VERSION, arg_required_else_help = true, max_term_width = 100, after_help = failure::EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -46,6 +48,8 @@ enum Command {
     Dedup(dedup::Args),
     #[cfg(feature = "explore")]
     Explore(explore::Args),
+    #[cfg(not(feature = "explore"))]
+    Explore(built::Explore),
     Inspect(inspect::Args),
     List(list::Args),
     Man(pages::Man),
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Command::Dedup(args) => dedup::run(&args),
         #[cfg(feature = "explore")]
         Command::Explore(args) => explore::run(&args),
+        #[cfg(not(feature = "explore"))]
+        Command::Explore(args) => built::explore(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::List(args) => list::run(&args),
         Command::Man(args) => pages::man(&args),

@@ -1,8 +1,10 @@
 //! `claimdb migrate`: a store copied into a folder of another engine, or of the same.
 
-use crate::counts::{Counts, tell};
+use crate::built::EngineNames;
+use crate::counts::Counts;
 use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::out::tell;
 use claimdb::Store;
 use std::path::PathBuf;
 
@@ -15,11 +17,11 @@ use std::path::PathBuf;
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The engine of the source
-    #[arg(long, value_enum, value_name = "ENGINE")]
+    #[arg(long, value_parser = EngineNames::<Engine>::new(), value_name = "ENGINE")]
     from: Engine,
 
     /// The engine of the copy
-    #[arg(long, value_enum, value_name = "ENGINE")]
+    #[arg(long, value_parser = EngineNames::<Engine>::new(), value_name = "ENGINE")]
     to: Engine,
 
     /// The store's folder

@@ -1,11 +1,11 @@
 //! `claimdb completions` and `claimdb man`: what a shell and a manual are told of the others.
 
-use crate::counts::write_line;
 use crate::failure::Failure;
+use crate::out::{write, write_line};
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Write a completion script for a shell
@@ -35,7 +35,7 @@ pub(crate) struct Man {
     #[arg(value_name = "COMMAND", conflicts_with = "into")]
     command: Option<String>,
 
-    /// Write the pages of claimdb and of all its commands into this folder, which must be there
+    /// Write the pages of claimdb and of all its commands into this folder, which is made if it is not there
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }
@@ -57,9 +57,11 @@ pub(crate) fn complete(args: &Completions) -> Result<(), Failure> {
 pub(crate) fn man(args: &Man) -> Result<(), Failure> {
     let mut whole = crate::Cli::command().disable_help_subcommand(true);
     whole.build();
+    let commands = || whole.get_subcommands().filter(|command| !command.is_hide_set());
     if let Some(folder) = &args.into {
+        fs::create_dir_all(folder).map_err(|error| not_written(folder, &error))?;
         let mut written = 0;
-        for command in std::iter::once(&whole).chain(whole.get_subcommands()) {
+        for command in std::iter::once(&whole).chain(commands()) {
             let name = if command.get_name() == "claimdb" {
                 "claimdb".to_owned()
             } else {
@@ -73,7 +75,7 @@ pub(crate) fn man(args: &Man) -> Result<(), Failure> {
     let command = match &args.command {
         None => &whole,
         Some(name) => whole.find_subcommand(name).ok_or_else(|| {
-            let names: Vec<_> = whole.get_subcommands().map(Command::get_name).collect();
+            let names: Vec<_> = commands().map(Command::get_name).collect();
             Failure::Usage(format!(
                 "writing a manual page: there is no command {name:?}; there are {}",
                 names.join(", ")
@@ -93,18 +95,13 @@ fn page(command: &Command) -> Result<Vec<u8>, Failure> {
 }
 
 fn write_page(command: &Command, file: &Path) -> Result<(), Failure> {
-    fs::write(file, page(command)?).map_err(|error| {
-        let advice = "give --into a folder that is there and can be written";
-        Failure::failed(format_args!("writing {}", file.display()), error, advice)
-    })
+    fs::write(file, page(command)?).map_err(|error| not_written(file, &error))
 }
 
-/// Writes to standard output. A reader that is gone has had enough.
-fn write(bytes: &[u8]) -> Result<(), Failure> {
-    match io::stdout().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed("writing to standard output", error, "look at where it goes"))
-        }
-        _ => Ok(()),
-    }
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(
+        format_args!("writing {}", path.display()),
+        error,
+        "give --into a folder that can be written",
+    )
 }

@@ -1,9 +1,9 @@
 //! `claimdb purge`: what is stored, forgotten.
 
-use crate::ask::{ask_in, bytes_of, closed, opened_to_change, opened_to_look, unexpected, write_json};
+use crate::ask::{ask_in, bytes_of, closed, opened_to_change, opened_to_look, unexpected};
 use crate::confirm;
-use crate::counts::{counted, write_line};
 use crate::failure::Failure;
+use crate::out::{counted, write_json, write_line};
 use crate::told;
 use claimdb::admin::{self, Answer, Command, KeyName, KeyTold};
 use claimdb::{AdminError, Fault, Key, LiveClaims, Store};

@@ -1,9 +1,10 @@
 //! `claimdb repair`: what cannot be read put aside, the rest written anew.
 
 use crate::confirm;
-use crate::counts::{Counts, counted, tell};
+use crate::counts::Counts;
 use crate::engine;
 use crate::failure::Failure;
+use crate::out::{counted, tell};
 use claimdb::Store;
 use serde_json::json;
 use std::io::{self, Write as _};

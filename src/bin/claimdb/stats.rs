@@ -1,8 +1,8 @@
 //! `claimdb stats`: what a store has done, and what it holds.
 
-use crate::ask::{Place, unexpected, write_json};
-use crate::counts::write_line;
+use crate::ask::{Place, unexpected};
 use crate::failure::Failure;
+use crate::out::{write_json, write_line};
 use claimdb::admin::{Answer, Command};
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! `claimdb verify`: everything that is stored, looked at.
 
-use crate::counts::{counted, write_line};
 use crate::engine;
 use crate::failure::Failure;
+use crate::out::{counted, write_line};
 use claimdb::{Flaw, Store, backend};
 use serde_json::json;
 use std::fs;

@@ -62,7 +62,7 @@ impl Load {
             Storage::Mem => Store::builder(Mem::new()),
         };
         let store = builder.open().map_err(|error| {
-            Failure::opening(folder, &error, "wait until that has ended, or give another folder with --dir")
+            Failure::opening(&error, "wait until that has ended, or give another folder with --dir")
         })?;
         let value = vec![0x5A; args.value as usize];
         let (duplicates, clock) = (args.duplicates, SystemClock::new());

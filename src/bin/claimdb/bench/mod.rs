@@ -11,8 +11,8 @@ mod report;
 
 pub(crate) use options::Args;
 
-use crate::counts::write_line;
 use crate::failure::Failure;
+use crate::out::write_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use load::{Load, Round};
 use machine::Machine;
@@ -24,10 +24,12 @@ use tempfile::TempDir;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let rows = args.rows()?;
-    let folder = TempDir::with_prefix_in("claimdb-bench-", &args.dir).map_err(|error| {
-        let doing = format!("making a folder for the stores in {}", args.dir.display());
+    let not_made = |dir: &Path, error| {
+        let doing = format!("making a folder for the stores in {}", dir.display());
         Failure::failed(doing, error, "name a folder on the disk to be measured with --dir")
-    })?;
+    };
+    let dir = fs::canonicalize(&args.dir).map_err(|error| not_made(&args.dir, error))?;
+    let folder = TempDir::with_prefix_in("claimdb-bench-", &dir).map_err(|error| not_made(&dir, error))?;
     let bar = bar(rows.len() * args.rounds.get());
     bar.set_message("the disk alone");
     let machine = Machine::look(folder.path(), args.value)?;

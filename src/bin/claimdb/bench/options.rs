@@ -1,5 +1,6 @@
 //! What is to be measured.
 
+use crate::built::EngineNames;
 use crate::failure::Failure;
 use claimdb::Durability;
 use clap::ValueEnum;
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     durability: Vec<Level>,
 
     /// The storage engine
-    #[arg(long, value_name = "ENGINE,...", value_delimiter = ',', default_value = "sled")]
+    #[arg(long, value_name = "ENGINE,...", value_delimiter = ',', default_value = "sled", value_parser = EngineNames::<Storage>::new())]
     backend: Vec<Storage>,
 
     /// How long a round is measured

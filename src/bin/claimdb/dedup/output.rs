@@ -1,11 +1,16 @@
 //! Where lines go.
+//!
+//! A run that was killed, or met a full disk, may have left a part of a line at the end of a file. No key was recorded for
+//! it, so its line comes again, whole: what is written begins behind the part, on a line of its own.
 
 use super::input::Input;
 use crate::failure::Failure;
+use crate::out::note;
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 const BUFFER: usize = 256 << 10;
@@ -15,9 +20,13 @@ pub(super) struct Output {
     file: File,
     buffer: Vec<u8>,
     name: String,
-    /// A regular file must be made durable before its lines are recorded in the store, or a power cut could keep
-    /// the record and lose the line. What a pipe is given is its reader's.
+    /// Whether it is a regular file. What a pipe is given is its reader's.
+    is_file: bool,
+    /// A file must be made durable before its lines are recorded in the store, or a power cut could keep the record and
+    /// lose the line.
     synced: bool,
+    /// Whether something was written in this run, which always ends in a whole line.
+    begun: bool,
 }
 
 /// How writing ended.
@@ -31,7 +40,7 @@ pub(super) enum Written {
 /// Whether Rust has put `/dev/null` where it found standard output closed: it opens it for reading as well, which
 /// nobody does who sends output there.
 fn stands_in_for_a_closed_one(file: &File) -> bool {
-    let reads = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR));
+    let reads = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::RDWR));
     let about = |path| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
     let null = about("/dev/null").ok();
     reads && null.is_some() && file.metadata().map(|about| (about.dev(), about.ino())).ok() == null
@@ -66,7 +75,8 @@ impl Output {
         if about.is_file() && (about.dev(), about.ino()) == (read.dev(), read.ino()) {
             return Err(Failure::Usage(format!("{name} is also the input; give another file")));
         }
-        Ok(Self { file, buffer: Vec::new(), name, synced: synced && about.is_file() })
+        let is_file = about.is_file();
+        Ok(Self { file, buffer: Vec::new(), name, is_file, synced: synced && is_file, begun: false })
     }
 
     /// Writes lines, and does not return before they are out.
@@ -85,7 +95,10 @@ impl Output {
     fn write_all<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let mut any = false;
         for line in lines {
-            any = true;
+            if !any {
+                any = true;
+                self.begin_line()?;
+            }
             self.buffer.extend_from_slice(line);
             self.buffer.push(b'\n');
             if self.buffer.len() >= BUFFER {
@@ -94,6 +107,45 @@ impl Output {
         }
         self.flush()?;
         if any && self.synced { self.file.sync_data() } else { Ok(()) }
+    }
+
+    /// Ends the line that is open where writing begins, if there is one. Asked when the first line is written: by then this
+    /// run has the store's lock, so no other run over that store writes there.
+    fn begin_line(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.begun, true) || !self.is_file {
+            return Ok(());
+        }
+        let told = match self.is_in_a_line() {
+            Ok(false) => return Ok(()),
+            Ok(true) => {
+                self.buffer.push(b'\n');
+                format!(
+                    "{} ended within a line, as a run that is killed can leave it; that line was ended",
+                    self.name
+                )
+            }
+            // A newline too many would be an empty line, which is data as well.
+            Err(error) => format!(
+                "whether {} ended within a line could not be seen ({error}); if it did, the first line stands right behind it",
+                self.name
+            ),
+        };
+        note(format_args!("warning: {told}"));
+        Ok(())
+    }
+
+    /// Whether what stands before the place of the next write is no end of a line.
+    fn is_in_a_line(&self) -> io::Result<bool> {
+        let appends = rustix::fs::fcntl_getfl(&self.file)?.contains(OFlags::APPEND);
+        let place = if appends { self.file.metadata()?.len() } else { (&self.file).stream_position()? };
+        let Some(before) = place.checked_sub(1) else { return Ok(false) };
+        let mut last = [0];
+        // A shell opens it for writing alone, so it is opened once more.
+        let read = File::open(format!("/dev/fd/{}", self.file.as_raw_fd()))?;
+        match read.read_at(&mut last, before)? {
+            0 => Ok(false), // it was cut meanwhile, or is written behind its end
+            _ => Ok(last[0] != b'\n'),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -109,7 +109,11 @@ impl Pointer {
 /// serde_json names a line of its own, which is always the first.
 fn not_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let reason = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    let reason = match text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]) {
+        "expected ident" => "a word that is none of true, false and null",
+        "key must be a string" => "a name is to be text in double quotes",
+        reason => reason,
+    };
     format!("not JSON: {reason} (column {})", error.column())
 }
 

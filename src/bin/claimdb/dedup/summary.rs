@@ -1,11 +1,10 @@
 //! What a run tells about itself, on standard error.
 
 use super::input::Input;
-use crate::counts::counted;
+use crate::out::{counted, note};
 use claimdb::{Clock, Moment, SystemClock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use std::io::{self, Write};
 
 /// Counts lines and shows how far the run is.
 pub(super) struct Summary {
@@ -48,8 +47,7 @@ impl Summary {
     pub(super) fn tell(&self, json: bool) {
         self.bar.finish_and_clear();
         let text = if json { self.json() } else { self.text() };
-        // Whoever closed standard error does not want to know.
-        let _ = writeln!(io::stderr(), "{text}");
+        note(text);
     }
 
     fn lines(&self) -> u64 {

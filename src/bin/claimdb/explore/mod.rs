@@ -16,15 +16,14 @@ mod story;
 mod svg;
 mod world;
 
-use crate::counts::write_line;
 use crate::failure::Failure;
+use crate::out::{note, write_line};
 use clap::builder::RangedU64ValueParser;
 use model::Model;
 use promise::Promise;
 use protocol::Protocol;
 use report::Shown;
 use search::Explored;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// Where nothing says how wide the terminal is.
@@ -112,8 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_line(report::text(&model, &explored, shown.as_ref(), args.width.unwrap_or_else(width)))?;
     }
     if let (Some(promise), None) = (args.promise, &shown) {
-        // With standard error gone there is nobody left to tell.
-        let _ = writeln!(io::stderr(), "nothing breaks {} here, so nothing is drawn", promise.name());
+        note(format_args!("nothing breaks {} here, so nothing is drawn", promise.name()));
     }
     let broken: Vec<_> = explored.broken().map(|(promise, _)| promise.name()).collect();
     if broken.is_empty() {

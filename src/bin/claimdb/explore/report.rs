@@ -5,7 +5,7 @@ use super::model::Model;
 use super::promise::Promise;
 use super::search::{Explored, Run};
 use super::story::{self, Line};
-use crate::counts::counted;
+use crate::out::counted;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 

@@ -2,8 +2,8 @@
 
 use super::model::Model;
 use crate::failure::Failure;
+use crate::out::note;
 use stateright::Model as _;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 
 /// Serves it until the process is interrupted.
@@ -13,12 +13,7 @@ pub(super) fn run(model: Model, port: u16) -> Result<(), Failure> {
     let address = found.map_err(|error| {
         Failure::failed(format!("listening at 127.0.0.1:{port}"), error, "give --serve another port")
     })?;
-    // With standard error gone there is nobody left to tell.
-    let _ = writeln!(
-        std::io::stderr(),
-        "http://{address}/ has the runs of {}; interrupt to end",
-        model.protocol.name()
-    );
+    note(format_args!("http://{address}/ has the runs of {}; interrupt to end", model.protocol.name()));
     model.checker().serve(address);
     Ok(())
 }
