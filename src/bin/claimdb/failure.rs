@@ -20,8 +20,8 @@ Exit codes:
 /// That this build lacks a feature, and how to come by one that has it.
 pub(crate) fn lacks(feature: &str) -> String {
     format!(
-        "this claimdb was built without the feature {feature}; install one that has all: \
-         cargo install --path . --features cli,redb,explore"
+        "this claimdb was built without the feature {feature}; install one that has all, from its \
+         sources: cargo install --path . --features cli,redb,explore"
     )
 }
 
