@@ -95,7 +95,9 @@ fn a_build_tells_what_it_has_and_what_it_lacks() {
         for (args, code) in cases {
             let told = place.run(args);
             assert_eq!((told.code, told.out.as_str()), (Some(*code), ""), "{args:?}: {}", told.err);
-            let hint = format!("without the feature {feature}; install one that has all, from its sources: cargo install");
+            let hint = format!(
+                "without the feature {feature}; install one that has all, from its sources: cargo install"
+            );
             assert!(told.err.contains(&hint), "{args:?}: {}", told.err);
         }
     }

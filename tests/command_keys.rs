@@ -382,3 +382,12 @@ fn a_reader_that_has_had_enough_ends_it_quietly() {
         assert_eq!((ended.out.trim(), ended.err.contains("error")), ("0", false), "{args}: {ended:?}");
     }
 }
+
+#[cfg(feature = "redb")]
+#[test]
+fn a_source_of_another_engine_than_was_said_is_told_with_its_own() {
+    let place = Place::new();
+    let told = place.run(&["migrate", "--from", "redb", "--to", "sled", "claims", "copy"]).failed(1);
+    assert!(told.contains("it was made with sled; give --from sled"), "{told}");
+    assert!(!place.path("copy").exists());
+}

@@ -9,7 +9,9 @@ use std::process::Stdio;
 fn behind(place: &Place, there: &[u8], appends: bool, input: &[u8], args: &[&str]) -> (Ended, Vec<u8>) {
     let (out, input) = (place.file("out", there), place.file("input", input));
     let mut file = OpenOptions::new().append(appends).write(true).open(&out).expect("it can be written");
-    file.seek(SeekFrom::End(0)).expect("a file has a place");
+    if !appends {
+        file.seek(SeekFrom::End(0)).expect("a file has a place");
+    }
     let ended = Ended::of(place.dedup(args).arg(input).stdout(Stdio::from(file)));
     assert_eq!(ended.code, Some(0), "{}", ended.err);
     (ended, fs::read(out).expect("it can be read"))

@@ -28,7 +28,8 @@ pub(crate) struct Changing {
 
     /// Tell what was done as JSON, in one line
     ///
-    /// {"did":"released","before":{...}}, where before is what claimdb inspect --json gave before.
+    /// {"did":"released","before":{...}}, where did is released, taken_over, completed, failed or omitted, and before is
+    /// what claimdb inspect --json gave before.
     #[arg(long)]
     json: bool,
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) enum Engine {
     /// sled 0.34.7, the default engine
     Sled,
-    /// redb 4, built with the feature `redb`
+    /// redb 4, the careful engine
     #[cfg(feature = "redb")]
     Redb,
 }

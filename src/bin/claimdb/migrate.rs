@@ -5,7 +5,8 @@ use crate::counts::Counts;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::out::tell;
-use claimdb::Store;
+use claimdb::{CopyError, OpenError, Store};
+use clap::ValueEnum as _;
 use std::path::PathBuf;
 
 /// Copy a store into a new folder, for another storage engine or the same
@@ -41,16 +42,25 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  A copy of a store that no process has open, as a backup:
-    claimdb migrate --from sled --to sled claims /backup/claims-monday
-
-  From sled to redb, where claimdb was built with the feature redb:
-    claimdb migrate --from sled --to redb claims claims-redb";
+  From sled to redb, and the copy in the store's place:
+    claimdb migrate --from sled --to redb claims claims-redb
+    mv claims claims-sled && mv claims-redb claims";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Store::builder(args.from.existing(&args.source));
     let copied = source.migrate_into(&args.target, |folder| args.to.at(folder));
-    let copied = Counts::from(copied.map_err(|error| Failure::copying(&error))?);
+    let copied = Counts::from(copied.map_err(|error| match &error {
+        CopyError::Open(OpenError::OtherEngine { place, found, .. })
+            if Engine::from_str(found, false).is_ok() =>
+        {
+            Failure::failed(
+                format_args!("opening the store {place}"),
+                format_args!("it was made with {found}"),
+                &format!("give --from {found}"),
+            )
+        }
+        _ => Failure::copying(&error),
+    })?);
     copied.warn_of_unreadable(&args.source);
     tell(args.json, || copied.text("copied"), || copied.json())
 }

@@ -35,8 +35,11 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  After a crash of the machine, or before an upgrade:
+  Before an upgrade:
     claimdb verify /var/lib/shop/claims
+
+  After a crash of the machine, with the folder copied away before anything opens it:
+    cp -a claims claims-crashed && claimdb verify claims
 
   Verify a backup, and keep what was found:
     claimdb verify --json backup-monday > verified.jsonl || echo damaged";

@@ -37,16 +37,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     bar.finish_and_clear();
     let measured: Vec<_> =
         rows.into_iter().zip(rounds).map(|(row, rounds)| Measured::new(row, rounds)).collect();
+    write_line(match args.json {
+        true => report::json(&machine, args, &measured).to_string(),
+        false => report::text(&machine, args, &measured),
+    })?;
+    // Last, so that nothing that was measured is lost if it cannot be written.
     if let Some(file) = &args.html {
         let page = report::html(&machine, args, &measured)?;
         fs::write(file, page).map_err(|error| {
             Failure::failed(format!("writing {}", file.display()), error, "name another file with --html")
         })?;
     }
-    write_line(match args.json {
-        true => report::json(&machine, args, &measured).to_string(),
-        false => report::text(&machine, args, &measured),
-    })
+    Ok(())
 }
 
 /// The rounds of each row, in the order of the rows.

@@ -96,7 +96,7 @@ enum Level {
 pub(super) enum Storage {
     /// sled 0.34.7, the default engine
     Sled,
-    /// redb 4, built with the feature `redb`
+    /// redb 4, the careful engine
     #[cfg(feature = "redb")]
     Redb,
     /// memory alone: what claimdb itself costs

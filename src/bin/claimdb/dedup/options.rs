@@ -15,7 +15,8 @@ const DEFAULT_BATCH: &str = "8192";
 /// order of the input. The key is the whole line, or what --key points at. Keys are remembered across runs, and
 /// recorded only after their lines were written: a run that is killed and started again loses no line, and can
 /// repeat at most one batch. If standard output is a file, it is synced first, so that a power cut loses none
-/// either. Lines that a pipe's reader did not take count as written.
+/// either; a part of a line that such a run has left at its end is ended before more is written. Lines that a pipe's
+/// reader did not take count as written.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -81,4 +82,4 @@ Examples:
     tail -F hooks.jsonl | claimdb dedup --store seen --key /delivery/id --retain 7d
 
   Keep going over lines that have no id, and look at them later:
-    claimdb dedup --store seen --key /id --rejects bad.jsonl orders.jsonl > new.jsonl";
+    claimdb dedup --store seen --key /id --rejects bad.jsonl orders.jsonl >> new.jsonl";
