@@ -144,7 +144,7 @@ fn a_store_that_is_open_or_is_none_is_not_compacted() {
 fn what_is_somebody_elses_is_not_touched() {
     for &engine in Engine::ALL {
         let place = tempfile::tempdir().unwrap();
-        let theirs = ["fresh/a", "replaced/b", "notes", "reserve"];
+        let theirs = ["fresh/a", "replaced/b", "notes"];
         for name in theirs {
             fs::create_dir_all(place.path().join(name).parent().unwrap()).unwrap();
             fs::write(place.path().join(name), name).unwrap();
@@ -153,9 +153,9 @@ fn what_is_somebody_elses_is_not_touched() {
         let refused = Store::compact(place.path());
         assert!(refused.is_err(), "a folder that is not claimdb's was written over");
         told.is_there(&open(engine, place.path()));
-        for name in &theirs[..3] {
+        for name in theirs {
             let there = fs::read_to_string(place.path().join(name));
-            assert_eq!(there.ok().as_deref(), Some(*name), "nothing is ever wiped: {name} is gone");
+            assert_eq!(there.ok().as_deref(), Some(name), "nothing is ever wiped: {name} is gone");
         }
     }
 }

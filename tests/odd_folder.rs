@@ -5,9 +5,12 @@
 
 #[path = "support/engines.rs"]
 mod engines;
+#[path = "support/folders.rs"]
+mod folders;
 
 use claimdb::{CopyError, OpenError, Store};
 use engines::Engine;
+use folders::copy;
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
@@ -39,7 +42,8 @@ fn refusals(engine: Engine, folder: &Path) -> [OpenError; 3] {
         error => panic!("{engine:?}: {error:?}"),
     };
     let verified = Store::builder(claimdb::backend::existing(folder)).verify(&mut |_| {});
-    [open(engine, folder).unwrap_err(), of(verified.unwrap_err()), of(Store::repair(folder).unwrap_err())]
+    let opened = open(engine, folder).expect_err("P8 remembered: what is left of a store was opened");
+    [opened, of(verified.unwrap_err()), of(Store::repair(folder).unwrap_err())]
 }
 
 fn damages(engine: Engine, folder: &Path) -> [String; 3] {
@@ -160,7 +164,8 @@ fn a_repair_of_a_file_that_was_cut_moves_nothing_and_says_that_a_backup_is_neede
 fn what_is_not_a_file_is_damage_and_nobody_waits_for_it() {
     for &engine in Engine::ALL {
         let main = format!("{}/db", engine.name());
-        for name in ["format", "clean", "tail", "reserve", &main] {
+        let of_sled: &[&str] = if engine == Engine::Sled { &["sled/conf"] } else { &[] };
+        for name in ["lock", "format", "clean", "tail", "reserve", &main].iter().chain(of_sled) {
             for pipe in [true, false] {
                 let folder = store(engine);
                 let path = folder.path().join(name);
@@ -186,6 +191,46 @@ fn what_is_not_a_file_is_damage_and_nobody_waits_for_it() {
                 assert!(texts.iter().all(|text| text.contains(&expected)), "{engine:?}: {texts:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_store_is_never_begun_anew() {
+    for &engine in Engine::ALL {
+        for left in ["tail", "reserve", "clean", "compacting"] {
+            let folder = store(engine);
+            fs::remove_dir_all(folder.path().join(engine.name())).unwrap();
+            for name in ["tail", "reserve", "clean", "format"].into_iter().filter(|name| *name != left) {
+                let _ = fs::remove_file(folder.path().join(name));
+            }
+            if !folder.path().join(left).exists() {
+                fs::write(folder.path().join(left), "").unwrap();
+            }
+            let files = || fs::read_dir(folder.path()).unwrap().count();
+            let before = files();
+            for text in damages(engine, folder.path()) {
+                assert!(
+                    text.contains("only a backup") && text.contains("/db`"),
+                    "{engine:?}, {left}: it does not say what to do: {text}"
+                );
+            }
+            assert_eq!(
+                files(),
+                before,
+                "{engine:?}, {left}: P8 remembered: a store was begun over what was left"
+            );
+        }
+        // A first opening that was killed leaves as much.
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("lock"), "").unwrap();
+        open(engine, folder.path()).expect("P6 never stuck: nothing was there yet").close().unwrap();
+        // So does one that was killed once its engine was open, before the first sync.
+        let (folder, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let opened = engine.at(folder.path()).open().unwrap();
+        copy(folder.path(), killed.path());
+        drop(opened);
+        assert!(killed.path().join("reserve").exists() && !killed.path().join("format").exists());
+        open(engine, killed.path()).expect("P6 never stuck: nothing was told yet").close().unwrap();
     }
 }
 

@@ -48,7 +48,8 @@ impl Folder {
             Ok(there) => !there,
             Err(error) => error.kind() == io::ErrorKind::NotADirectory,
         };
-        if certainly_not(path.join("format")) && certainly_not(path.join(files.engine).join(files.main)) {
+        let main = path.join(files.engine).join(files.main);
+        if certainly_not(path.join("format")) && certainly_not(main) && !has_been_store(path, files) {
             return Err(OpenError::NoStore { place });
         }
         Ok(())
@@ -79,6 +80,7 @@ impl Folder {
         }
 
         let lock_path = path.join("lock");
+        is_file_or_gone(&path, "lock", &place)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut lock = match options.open(&lock_path) {
@@ -100,12 +102,11 @@ impl Folder {
         // Information for people alone, so a failure to write it is none.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
 
-        let main = format!("{}/{}", files.engine, files.main);
-        for name in ["format", "clean", "tail", "reserve", main.as_str()] {
-            // Opening a pipe would wait for ever.
-            if fs::metadata(path.join(name)).is_ok_and(|found| !found.is_file()) {
-                return Err(OpenError::damaged(place, &StoreDamage::NotAFile { name: name.to_owned() }));
-            }
+        for name in ["format", "clean", "tail", "reserve"] {
+            is_file_or_gone(&path, name, &place)?;
+        }
+        for name in [files.main, "conf"] {
+            is_file_or_gone(&path, &format!("{}/{name}", files.engine), &place)?;
         }
         let existed = read_format(&path, &place, files.engine)?;
         Ok(Self { path, files, existed, marked: Mutex::new(existed), lock })
@@ -118,7 +119,9 @@ impl Folder {
         let (file, length) = (format!("{engine}/{main}"), self.main_length()?);
         let damage = match self.clean_close() {
             Some(closed_with) if length < closed_with => StoreDamage::Cut { file, length, closed_with },
-            _ if self.existed && length == 0 => StoreDamage::Gone { file },
+            _ if length == 0 && (self.existed || has_been_store(&self.path, self.files)) => {
+                StoreDamage::Gone { file }
+            }
             _ => return Ok(()),
         };
         Err(OpenError::damaged(self.name(), &damage))
@@ -318,6 +321,25 @@ impl Drop for Folder {
         // has a copy of the descriptor until it runs its own program, and the lock would stay until then.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
+}
+
+/// Refuses what is not a file: opening a pipe would wait for ever.
+fn is_file_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenError> {
+    match fs::metadata(folder.join(name)) {
+        Ok(found) if !found.is_file() => {
+            Err(OpenError::damaged(place, &StoreDamage::NotAFile { name: name.to_owned() }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether something stands in the folder that only a store leaves there which had its engine's file before: each of these
+/// comes after a sync but `reserve`, beside which a first opening that was cut off leaves an empty file of the engine's.
+/// `lock` comes first, and says nothing.
+fn has_been_store(path: &Path, files: Files) -> bool {
+    let is_there = |name: &str| path.join(name).exists();
+    let had_syncs = ["clean", "tail", super::replace::MARK].into_iter().any(is_there);
+    had_syncs || is_there("reserve") && !path.join(files.engine).join(files.main).exists()
 }
 
 /// Refuses an empty path, which would be taken for the working folder, and one behind a link that leads nowhere, perhaps to

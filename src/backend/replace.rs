@@ -32,7 +32,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const MARK: &str = "compacting";
+pub(super) const MARK: &str = "compacting";
 const FRESH: &str = "fresh";
 const REPLACED: &str = "replaced";
 
