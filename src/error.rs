@@ -100,6 +100,18 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// Whether what is stored is damaged: the record itself, or what the engine keeps it in. Trying again does not help.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Storage(error) => error.is_damage(),
+            _ => false,
+        }
+    }
+}
+
 /// A claim could not be decided. No error ever grants or frees a key.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -341,7 +353,7 @@ pub enum OpenError {
     },
     /// What is stored is damaged; nothing was changed.
     #[error(
-        "opening the store {place}: it is damaged: {reason}{then}. Nothing was deleted. Before trying anything on it, \
+        "opening the store {place}: it is damaged: {reason}{then}. Nothing that is stored was deleted. Before trying anything on it, \
          copy it: `cp -a {quoted} {copy}`", then = remedy.text(place), quoted = quoted(place),
         copy = quoted(&format!("{place}.damaged"))
     )]
@@ -359,6 +371,24 @@ impl OpenError {
     /// The store in `place` has that damage.
     pub(crate) fn damaged(place: impl Into<String>, damage: &StoreDamage) -> Self {
         Self::damaged_with(place, damage, damage.remedy())
+    }
+
+    /// Its own entries in the store in `place` could not be read or written while it was being opened.
+    pub(crate) fn storage(place: impl Into<String>, source: StorageError) -> Self {
+        let place = place.into();
+        match source.is_damage() {
+            true => Self::damaged(place, &StoreDamage::OwnEntries { said: source.reason() }),
+            false => Self::Storage { place, source },
+        }
+    }
+
+    /// What gets the store open again, if it is damaged.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Damaged { remedy, .. } => Some(*remedy),
+            _ => None,
+        }
     }
 
     /// The same, where it has been found out what helps.

@@ -231,7 +231,7 @@ fn a_format_file_of_something_else_is_damage() {
         let error = is_refused(folder.path());
         assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
         let text = error.to_string();
-        assert!(text.contains("format") && text.contains("Nothing was deleted"), "{text}");
+        assert!(text.contains("format") && text.contains("Nothing that is stored was deleted"), "{text}");
         assert!(text.len() < 1000, "the message repeats the whole file");
     }
     fs::write(&format, good).unwrap();

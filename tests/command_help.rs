@@ -186,6 +186,23 @@ fn a_person_is_shown_what_a_purge_deletes() {
     has_all(&asked(&place, "purge --store claims --key order-41", "y\n"), &["1 deleted", "code=0"]);
 }
 
+#[test]
+fn a_person_is_shown_what_a_repair_finds_before_it_is_made() {
+    let place = Place::new();
+    let told = asked(&place, "repair claims", "n\n");
+    has_all(&told, &["records and 0 values can be read there; 0 flaws", "Go on? [y/N]", "code=1"]);
+    let told = asked(&place, "repair nowhere", "");
+    has_all(&told, &["there is none", "code=1"]);
+    assert!(!told.contains("[y/N]"), "a person is asked about nothing: {told}");
+    // What no opening gets past, and a repair does.
+    std::fs::write(place.path("claims").join("tail"), "scribble").unwrap();
+    has_all(
+        &asked(&place, "repair claims", "n\n"),
+        &["its file `tail` is not what claimdb wrote", "[y/N]", "code=1"],
+    );
+    has_all(&asked(&place, "repair claims", "y\n"), &["repaired: ", "code=0"]);
+}
+
 /// The store is closed while a person thinks.
 #[test]
 fn a_key_that_moves_on_while_a_person_thinks_is_left_alone() {

@@ -231,3 +231,54 @@ fn a_log_that_was_cut_by_whole_segments_is_not_repaired() {
         no_repair_is_made(folder.path(), &text);
     }
 }
+
+/// What lies behind the break would be left out, and nobody would be told of it.
+#[test]
+fn a_log_that_goes_on_behind_its_break_is_not_repaired() {
+    const SEGMENT: u64 = 8 << 20;
+    let sound = known();
+    let reaches = reaches(sound.path());
+    // Into the next segment, and no further: one more would say that this one was synced.
+    fill(sound.path(), KEYS..KEYS + 1, 70);
+    let length = fs::metadata(sound.path().join("sled/db")).unwrap().len();
+    assert!((SEGMENT + 1..=2 * SEGMENT).contains(&length), "the log has {length} bytes");
+    for clean in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        copy(sound.path(), folder.path());
+        // The header of the segment that the snapshot reaches into, and what comes after that in it.
+        flip(&folder.path().join("sled/db"), 5);
+        flip(&folder.path().join("sled/db"), (reaches + SEGMENT) / 2);
+        if !clean {
+            fs::remove_file(folder.path().join("clean")).unwrap();
+        }
+        let (text, remedy) = refused(folder.path());
+        assert_eq!(
+            remedy,
+            Remedy::Backup,
+            "P8 remembered: a repair would lose untold what comes later: {text}"
+        );
+        no_repair_is_made(folder.path(), &text);
+    }
+}
+
+#[test]
+fn a_repair_that_fails_midway_says_what_it_has_put_aside_and_is_made_again() {
+    let folder = known();
+    fs::write(folder.path().join("tail"), "scribble").unwrap();
+    // In the way of the mark that the new files begin with.
+    fs::create_dir(folder.path().join("compacting")).unwrap();
+    let error = Store::repair(folder.path()).expect_err("something is in the way");
+    let text = error.to_string();
+    let CopyError::HalfRepaired { tail_in, .. } = error else {
+        panic!("it does not say what it has done: {text}")
+    };
+    assert!(tail_in.is_file() && text.contains(&tail_in.display().to_string()), "{text}");
+    assert!(
+        text.contains("stands as it was") && text.contains("repair the store before it is used"),
+        "{text}"
+    );
+    assert!(!text.contains("was deleted"), "{text}");
+    fs::remove_dir(folder.path().join("compacting")).unwrap();
+    let repaired = Store::repair(folder.path()).unwrap();
+    assert_eq!(lost(folder.path(), KEYS, &repaired), 0);
+}

@@ -104,7 +104,7 @@ pub enum Code {
 
 impl Code {
     pub(super) fn of(fault: &Fault) -> Self {
-        if matches!(fault, Fault::Damaged(_)) { Self::Damaged } else { Self::Failed }
+        if fault.is_damage() { Self::Damaged } else { Self::Failed }
     }
 }
 

@@ -56,6 +56,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
         format!("{self:?}")
     }
 
+    /// The folder that the place is, if it is one: a copy is not made in the folder of a store. `None` if not said.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
     /// Takes the exclusive right to the place and opens it. Does not wait for another opening to end.
     ///
     /// # Errors
@@ -138,6 +143,10 @@ pub(crate) fn replace<T, E: From<OpenError>>(
 impl<B: Backend + ?Sized> Backend for Box<B> {
     fn place(&self) -> String {
         (**self).place()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        (**self).folder()
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {

@@ -2,9 +2,6 @@
 
 use std::any::Any;
 
-/// What to do about damage that an open store meets.
-pub(super) const WHILE_OPEN: &str = "; restore a backup, or close the store and repair it";
-
 /// `text` without what only those who wrote the engine can use: Rust's way of showing an error of the system, an empty
 /// backtrace, and how an error came to be a panic.
 pub(super) fn readable(text: &str) -> String {

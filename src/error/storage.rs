@@ -11,6 +11,7 @@ pub struct StorageError {
     doing: &'static str,
     place: String,
     source: Arc<dyn Error + Send + Sync>,
+    is_damage: bool,
 }
 
 impl StorageError {
@@ -20,7 +21,28 @@ impl StorageError {
         place: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { doing, place: place.into(), source: source.into().into() }
+        Self { doing, place: place.into(), source: source.into().into(), is_damage: false }
+    }
+
+    /// The same, if it failed because what is stored is damaged where this call needed it: trying again does not help, and
+    /// other calls may go through.
+    pub fn of_damage(
+        doing: &'static str,
+        place: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { is_damage: true, ..Self::new(doing, place, source) }
+    }
+
+    /// Whether it failed because what is stored is damaged.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        self.is_damage
+    }
+
+    /// What went wrong, without what was tried and what to do.
+    pub(super) fn reason(&self) -> String {
+        self.source.to_string()
     }
 
     /// Whether it says that the disk is full, or the user's share of it.
@@ -39,7 +61,8 @@ impl StorageError {
 
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} failed: {}", self.doing, self.place, self.source)
+        let advice = if self.is_damage { "; restore a backup, or close the store and repair it" } else { "" };
+        write!(f, "{} {} failed: {}{advice}", self.doing, self.place, self.source)
     }
 }
 

@@ -102,6 +102,8 @@ pub(crate) enum StoreDamage {
     EngineSays { engine: &'static str, said: String },
     #[error("it held records, and {engine} finds none")]
     NothingFound { engine: &'static str },
+    #[error("its own entries cannot be read: {said}")]
+    OwnEntries { said: String },
     #[error("its token ceiling: {0}")]
     Ceiling(Damage),
     #[error("its token ceiling {ceiling} is not below 2^63")]
@@ -127,9 +129,12 @@ impl StoreDamage {
             | Self::CeilingChanged
             | Self::Ceiling(Damage::UnknownVersion { .. })
             | Self::HighWater(Damage::UnknownVersion { .. }) => Remedy::AsTold,
-            Self::Ceiling(_) | Self::OddCeiling { .. } | Self::NoCeiling | Self::HighWater(_) => {
-                Remedy::Repair
-            }
+            // A repair does without what cannot be read of these.
+            Self::OwnEntries { .. }
+            | Self::Ceiling(_)
+            | Self::OddCeiling { .. }
+            | Self::NoCeiling
+            | Self::HighWater(_) => Remedy::Repair,
             Self::Cut { .. }
             | Self::Gone { .. }
             | Self::Format { .. }

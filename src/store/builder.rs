@@ -322,7 +322,7 @@ impl Builder {
     /// (rules 6, 8 and 23).
     fn seal_opening(&self, engine: &dyn Engine) -> Result<(Tokens, RetentionClock), OpenError> {
         let place = self.backend.place();
-        let storage = |source| OpenError::Storage { place: place.clone(), source };
+        let storage = |source| OpenError::storage(place.clone(), source);
         let own = Own::read(engine, &place)?;
         let retention = own.retention(&*self.clock);
         let ceiling = own.ceiling.filter(|_| !Break::CeilingIgnored.is()).unwrap_or(Token::new(0));
@@ -356,6 +356,6 @@ impl Builder {
     fn barrier(&self, engine: &dyn Engine) -> Result<(), OpenError> {
         let synced = catch_unwind(AssertUnwindSafe(|| engine.sync()))
             .unwrap_or_else(|_| Err(StorageError::new("syncing", "the store", "the engine panicked")));
-        synced.map_err(|source| OpenError::Storage { place: self.backend.place(), source })
+        synced.map_err(|source| OpenError::storage(self.backend.place(), source))
     }
 }

@@ -23,7 +23,7 @@ impl Own {
     /// Reads them from the engine of `place`.
     pub(super) fn read(engine: &dyn Engine, place: &str) -> Result<Self, OpenError> {
         let place = || place.to_owned();
-        let storage = |source| OpenError::Storage { place: place(), source };
+        let storage = |source| OpenError::storage(place(), source);
         let damaged = |damage| OpenError::damaged(place(), &damage);
         let stored = engine.read(&ceiling_key()).map_err(storage)?;
         let ceiling = match &stored {

@@ -1,6 +1,6 @@
 //! What redb's errors and panics say, in words for people.
 
-use crate::backend::readable::{WHILE_OPEN, readable};
+use crate::backend::readable::readable;
 use crate::error::{OpenError, StorageError, StoreDamage};
 use ::redb::Error;
 use std::io;
@@ -23,6 +23,14 @@ pub(super) fn open_error(place: String, error: Error) -> OpenError {
     }
 }
 
+/// What a call is told that failed at `doing` to the open store in `place`.
+pub(super) fn call_error(doing: &'static str, place: String, error: Error) -> StorageError {
+    match damage(&error) {
+        Some(_) => StorageError::of_damage(doing, place, cause(error)),
+        None => StorageError::new(doing, place, cause(error)),
+    }
+}
+
 /// The damage that an error of redb's tells of; `None` if it tells of none.
 fn damage(error: &Error) -> Option<StoreDamage> {
     match error {
@@ -36,7 +44,7 @@ fn damage(error: &Error) -> Option<StoreDamage> {
 /// What an error of redb's says, in words for people. The system's own are told as such: redb names no source.
 pub(super) fn cause(error: Error) -> Box<dyn std::error::Error + Send + Sync> {
     if let Some(damage) = damage(&error) {
-        return format!("{damage}{WHILE_OPEN}").into();
+        return damage.to_string().into();
     }
     match error {
         Error::Io(error) => error.into(),

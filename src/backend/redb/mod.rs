@@ -31,7 +31,7 @@ use ::redb::{
     AccessGuard, Builder, Database, Durability, Error, ReadOnlyTable, ReadableDatabase as _,
     ReadableTable as _, Table, TableDefinition,
 };
-use errors::{cause, open_error};
+use errors::{call_error, open_error};
 use queue::{Job, Queue};
 use room::{Room, Roomy};
 use std::any::Any;
@@ -177,6 +177,10 @@ impl Backend for Redb {
         self.path.display().to_string()
     }
 
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         self.open_engine().map(|engine| Box::new(engine) as _)
     }
@@ -208,7 +212,7 @@ impl RedbEngine {
     }
 
     fn error(&self, doing: &'static str, error: impl Into<Error>) -> StorageError {
-        StorageError::new(doing, self.folder.name(), cause(error.into()))
+        call_error(doing, self.folder.name(), error.into())
     }
 
     fn table(&self) -> Result<ReadOnlyTable<Bytes, Bytes>, Error> {
@@ -223,7 +227,9 @@ impl RedbEngine {
     ) -> Result<T, StorageError> {
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(done) => done.map_err(|error| self.error(doing, error)),
-            Err(panic) => Err(StorageError::new(doing, self.folder.name(), panic_text("redb", &*panic))),
+            Err(panic) => {
+                Err(StorageError::of_damage(doing, self.folder.name(), panic_text("redb", &*panic)))
+            }
         }
     }
 

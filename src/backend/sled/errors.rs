@@ -1,6 +1,6 @@
 //! What sled's errors and panics say, in words for people.
 
-use crate::backend::readable::{WHILE_OPEN, code_in, readable};
+use crate::backend::readable::{code_in, readable};
 use crate::error::{OpenError, StorageError, StoreDamage};
 use std::io;
 
@@ -14,6 +14,14 @@ pub(super) fn open_error(place: String, error: ::sled::Error) -> OpenError {
     }
     let source = StorageError::new("opening sled in", place.clone(), cause(error));
     OpenError::Storage { place, source }
+}
+
+/// What a call is told that failed at `doing` to the open store in `place`.
+pub(super) fn call_error(doing: &'static str, place: String, error: ::sled::Error) -> StorageError {
+    match error {
+        ::sled::Error::Corruption { .. } => StorageError::of_damage(doing, place, cause(error)),
+        error => StorageError::new(doing, place, cause(error)),
+    }
 }
 
 /// The damage that an error of sled's tells of; `None` if it tells of none.
@@ -36,10 +44,7 @@ pub(super) fn cause(error: ::sled::Error) -> Box<dyn std::error::Error + Send + 
             Some(code) => io::Error::from_raw_os_error(code).into(),
             None => readable(&error.to_string()).into(),
         },
-        Error::Corruption { .. } => {
-            let damage = damage(&error).unwrap_or(StoreDamage::SledsFiles);
-            format!("{damage}{WHILE_OPEN}").into()
-        }
+        Error::Corruption { .. } => damage(&error).unwrap_or(StoreDamage::SledsFiles).to_string().into(),
         Error::ReportableBug(what) | Error::Unsupported(what) => format!("sled: {}", readable(&what)).into(),
         Error::CollectionNotFound(_) => "sled finds no tree of that name".into(),
     }

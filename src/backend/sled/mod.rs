@@ -39,7 +39,7 @@ use crate::error::{OpenError, Remedy, StorageError, StoreDamage};
 use crate::sync::Mutex;
 use crate::telemetry::opening;
 use barrier::Barrier;
-use errors::{cause, open_error};
+use errors::{call_error, open_error};
 use examine::{Examined, examine};
 use lock::SledsLock;
 use room::Room;
@@ -102,6 +102,10 @@ impl Sled {
 impl Backend for Sled {
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
@@ -249,7 +253,7 @@ impl SledEngine {
     }
 
     fn error(&self, doing: &'static str, error: ::sled::Error) -> StorageError {
-        StorageError::new(doing, self.folder.name(), cause(error))
+        call_error(doing, self.folder.name(), error)
     }
 
     /// What a failed write leaves behind. An error of the log is one that sled remembers, and every later call fails.

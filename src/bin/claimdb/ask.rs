@@ -54,15 +54,15 @@ pub(crate) fn bytes_of(given: &OsString, hex: bool, what: &str) -> Result<Vec<u8
 }
 
 impl Place {
-    /// Asks, shows `tell` each answer but the last, and gives that. A store that nobody has open is opened for a change
-    /// only if the command makes one.
+    /// Asks, shows `tell` each answer but the last, and gives that, which may be that it was refused. A store that nobody
+    /// has open is opened for a change only if the command makes one.
     pub(crate) fn ask(
         &self,
         command: &Command,
         tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
     ) -> Result<Answer, Failure> {
         match (&self.store, &self.socket) {
-            (Some(folder), _) => ask_in(folder, ASK_IT, command, tell),
+            (Some(folder), _) => ask_folder(folder, ASK_IT, command, tell),
             (None, Some(socket)) => {
                 let client = Client::connect(socket).map_err(|error| failed(&error))?;
                 let answers = client.ask(command).map_err(|error| failed(&error))?;
@@ -76,7 +76,7 @@ impl Place {
 
     /// Asks what has one answer.
     pub(crate) fn ask_once(&self, command: &Command) -> Result<Answer, Failure> {
-        self.ask(command, &mut |_| Ok(()))
+        self.ask(command, &mut |_| Ok(())).and_then(not_refused)
     }
 
     /// The folder, if the store is not a service's.
@@ -92,11 +92,22 @@ pub(crate) fn ask_in(
     command: &Command,
     tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
 ) -> Result<Answer, Failure> {
+    ask_folder(folder, if_locked, command, tell).and_then(not_refused)
+}
+
+fn ask_folder(
+    folder: &Path,
+    if_locked: &str,
+    command: &Command,
+    tell: &mut dyn FnMut(Answer) -> Result<(), Failure>,
+) -> Result<Answer, Failure> {
     let opened = if command.changes() { opened_to_change } else { opened_to_look };
     let store = opened(folder, if_locked)?;
     let answers = admin::ask(&store, command.clone()).flatten().map(Ok);
     let last = last_of(answers, tell)?;
-    closed(&store)?;
+    if !matches!(last, Answer::Refused { .. }) {
+        closed(&store)?;
+    }
     // What an opening has done that was made for this says nothing.
     Ok(match last {
         Answer::Stats { stored, .. } => Answer::Stats { opening: None, stored },
@@ -110,7 +121,6 @@ fn last_of(
 ) -> Result<Answer, Failure> {
     for answer in answers {
         match answer? {
-            Answer::Refused { code, message } => return Err(refused(code, message)),
             last if last.is_last() => return Ok(last),
             answer => tell(answer)?,
         }
@@ -118,15 +128,19 @@ fn last_of(
     Err(Failure::failed("asking a store", "it gave no last answer", "report this"))
 }
 
+fn not_refused(last: Answer) -> Result<Answer, Failure> {
+    match last {
+        Answer::Refused { code, message } => Err(refused(code, message)),
+        last => Ok(last),
+    }
+}
+
 pub(crate) fn refused(code: Code, message: String) -> Failure {
     match code {
         Code::Invalid => Failure::Usage(message),
         Code::NoSuchKey => Failure::NoSuchKey(message),
         Code::State => Failure::State(message),
-        Code::Damaged => Failure::Damaged(format!(
-            "{message}; look at the whole store with claimdb verify, and put a backup in its place or mend it with claimdb \
-             repair"
-        )),
+        Code::Damaged => Failure::Damaged(format!("{message}. claimdb verify tells what else is damaged")),
         _ => Failure::Failed(message),
     }
 }

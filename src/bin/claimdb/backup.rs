@@ -11,8 +11,9 @@ use std::path::{PathBuf, absolute};
 /// Copy a store into a new folder, as it stands at one moment
 ///
 /// Over a socket the service makes the copy, and goes on meanwhile: DST is a folder on its machine, which it must be able
-/// to write. The copy has the name DST once it is whole and durable, and is a store as any other. What cannot be read is
-/// copied as it is, and ends it with exit code 4: then keep the backups from before.
+/// to write. The copy has the name DST once it is whole and durable, and is a store as any other. What is no sound
+/// record is copied as it is, and ends it with exit code 4: then keep the backups from before. Of a store of which the engine
+/// cannot read a page no copy is made, with exit code 4 as well.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -63,5 +64,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     tell(args.json, || counts.text("backed up"), || counts.json())?;
-    counts.nothing_unreadable(&args.target)
+    counts.nothing_unreadable("backing up", &args.target, "keep the backups from before")
 }

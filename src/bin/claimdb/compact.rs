@@ -11,7 +11,7 @@ use std::path::PathBuf;
 ///
 /// sled never gives space back by itself, and redb little. This copies what is remembered into fresh files, and puts
 /// those in the place of the old ones; results whose retention is over are left out. Nothing that is told changes. No
-/// process may have the store open. Until it is done both are on the disk. Killed at any point, the store is as it was or
+/// process may have the store open. What is no sound record stays as it is, and ends it with exit code 4. Until it is done both are on the disk. Killed at any point, the store is as it was or
 /// compacted, and the next opening clears up.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -39,7 +39,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let before = counts::size(&args.store);
     let copied = Counts::from(Store::compact(&args.store).map_err(|error| Failure::copying(&error))?);
     let after = counts::size(&args.store);
-    copied.warn_of_unreadable(&args.store);
     let text = || {
         let before = counted(before, "byte", "bytes");
         format!("{}; {before} before, {after} after", copied.text("compacted"))
@@ -50,5 +49,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         json["bytes_after"] = json!(after);
         json
     };
-    tell(args.json, text, json)
+    tell(args.json, text, json)?;
+    copied.nothing_unreadable("compacting", &args.store, "keep the backups from before")
 }

@@ -42,30 +42,20 @@ impl Counts {
         })
     }
 
-    pub(crate) fn warn_of_unreadable(&self, store: &Path) {
-        if self.unreadable > 0 {
-            note(format_args!("warning: {}", self.of_unreadable(store)));
+    /// A copy of damage is none that others may be deleted for. `doing` says what was done, `then` what is to be kept.
+    pub(crate) fn nothing_unreadable(&self, doing: &str, copy: &Path, then: &str) -> Result<(), Failure> {
+        if self.unreadable == 0 {
+            return Ok(());
         }
-    }
-
-    /// For a copy that others may be deleted for.
-    pub(crate) fn nothing_unreadable(&self, copy: &Path) -> Result<(), Failure> {
-        match self.unreadable {
-            0 => Ok(()),
-            _ => Err(Failure::Damaged(format!(
-                "backing up: the store is damaged: {}; keep the backups from before",
-                self.of_unreadable(copy)
-            ))),
-        }
-    }
-
-    fn of_unreadable(&self, store: &Path) -> String {
         let items = counted(
             self.unreadable,
             "stored item cannot be read, and was copied as it is",
             "stored items cannot be read, and were copied as they are",
         );
-        format!("{items}; claimdb verify {} tells which", store.display())
+        Err(Failure::Damaged(format!(
+            "{doing}: done, and the store is damaged: {items}; claimdb verify {} tells which; {then}",
+            copy.display()
+        )))
     }
 }
 

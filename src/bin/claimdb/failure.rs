@@ -1,6 +1,6 @@
 //! Why a command did not do what it was asked, and its exit code.
 
-use claimdb::{ClaimError, CopyError, Fault, OpenError};
+use claimdb::{ClaimError, CopyError, OpenError, RetryCause, SettleError};
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
@@ -63,7 +63,8 @@ impl Failure {
     pub(crate) fn copying(error: &CopyError) -> Self {
         match error {
             CopyError::Open(error) => Self::opening(error, "wait until that has ended, or stop it first"),
-            _ => Self::Failed(error.to_string()),
+            error if error.is_damage() => Self::Damaged(error.to_string()),
+            error => Self::Failed(error.to_string()),
         }
     }
 
@@ -78,7 +79,20 @@ impl Failure {
     pub(crate) fn claiming(line: u64, error: &ClaimError) -> Self {
         let text = format!("line {line}: {error}");
         match error {
-            ClaimError::Failed { fault: Fault::Damaged(_), .. } => Self::Damaged(text),
+            ClaimError::Failed { fault, .. } if fault.is_damage() => Self::Damaged(text),
+            _ => Self::Failed(text),
+        }
+    }
+
+    /// Of claims whose lines are out.
+    pub(crate) fn completing(error: &SettleError) -> Self {
+        let text = format!(
+            "recording the lines of the last batch: {error}; they were written, and running again can write them again"
+        );
+        match error {
+            SettleError::Retry(retry) if matches!(&retry.cause, RetryCause::Fault(fault) if fault.is_damage()) => {
+                Self::Damaged(text)
+            }
             _ => Self::Failed(text),
         }
     }

@@ -1,6 +1,6 @@
 //! `claimdb list`: the keys there are.
 
-use crate::ask::{Place, bytes_of, unexpected};
+use crate::ask::{Place, bytes_of, refused, unexpected};
 use crate::failure::Failure;
 use crate::out::{counted, note, write_json, write_line};
 use crate::{span, told};
@@ -46,7 +46,8 @@ pub(crate) struct Args {
 
     /// Give a line of JSON for each key, and one with the counts
     ///
-    /// For each key what claimdb inspect --json gives; at the end {"keys":3,"damaged":0,"more":false}.
+    /// For each key what claimdb inspect --json gives; at the end {"keys":3,"damaged":0,"more":false};
+    /// more is true if --limit, or something that cannot be read, ended it before the last key.
     #[arg(long)]
     json: bool,
 }
@@ -87,23 +88,37 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         args.limit,
         args.show_keys,
     );
-    let mut first = true;
+    let (mut told_of, mut unsound) = (0, 0);
     let last = args.place.ask(&command, &mut |answer| {
         let Answer::Key(told) = answer else { return Ok(()) };
+        told_of += 1;
+        unsound += u64::from(told.error.is_some());
         if args.json {
             return write_json(&told);
         }
-        if std::mem::take(&mut first) {
+        if told_of == 1 {
             write_line(told::HEAD)?;
         }
         write_line(told::row(&told))
     })?;
-    let Answer::Listed { keys, damaged, more } = last else { return Err(unexpected(&last)) };
+    let (keys, damaged, more, cut_off) = match last {
+        Answer::Listed { keys, damaged, more } => (keys, damaged, more, None),
+        // What it did not come to is not told as absent.
+        Answer::Refused { code, message } => (told_of, unsound, true, Some(refused(code, message))),
+        other => return Err(unexpected(&other)),
+    };
     if args.json {
         write_json(&json!({ "keys": keys, "damaged": damaged, "more": more }))?;
     } else {
-        let more = if more { ", and there are more (--limit)" } else { "" };
+        let more = match (&cut_off, more) {
+            (Some(_), _) => ", and then it was cut off",
+            (None, true) => ", and there are more (--limit)",
+            (None, false) => "",
+        };
         note(format_args!("{}{more}", counted(keys, "key", "keys")));
+    }
+    if let Some(failure) = cut_off {
+        return Err(failure);
     }
     if damaged > 0 {
         return Err(Failure::Damaged(format!(

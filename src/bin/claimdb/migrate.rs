@@ -14,6 +14,8 @@ use std::path::PathBuf;
 /// What is remembered is in the copy as it was; results whose retention is over are left out. The source is not
 /// changed, and no process may have it open. The copy is made in a folder beside DST, whose name ends in `.partial`,
 /// and gets its name once it is whole and durable. Use one of the two afterwards: both would hand out the same tokens.
+/// What is no sound record is copied as it is, and ends it with exit code 4. Of a store of which the engine cannot read a page
+/// no copy is made, with exit code 4 as well.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -61,6 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         _ => Failure::copying(&error),
     })?);
-    copied.warn_of_unreadable(&args.source);
-    tell(args.json, || copied.text("copied"), || copied.json())
+    tell(args.json, || copied.text("copied"), || copied.json())?;
+    copied.nothing_unreadable("copying", &args.target, "keep the source, and the backups from before")
 }

@@ -213,21 +213,21 @@ fn forgotten(store: &Store) -> Result<u64, AdminError> {
 }
 
 fn failed(error: &AdminError) -> Failure {
-    let is_damage = |error: &AdminError| {
-        let fault = match error {
-            AdminError::Listed { fault, .. } | AdminError::Failed { fault, .. } => fault,
-            _ => return false,
-        };
-        matches!(fault, Fault::Damaged(_))
+    let (skipped, cause) = match error {
+        AdminError::NotEmptied { damaged, first, .. } => (*damaged > 0, &**first),
+        error => (false, error),
     };
-    let damaged = match error {
-        AdminError::NotEmptied { damaged, .. } => *damaged > 0,
-        error => is_damage(error),
+    let fault = match cause {
+        AdminError::Listed { fault, .. } | AdminError::Failed { fault, .. } => Some(fault),
+        _ => None,
     };
-    if damaged {
+    if skipped || matches!(fault, Some(Fault::Damaged(_))) {
         return Failure::Damaged(format!(
             "{error}; one key goes with --key and --force, claimdb repair puts all of these aside"
         ));
     }
-    Failure::Failed(error.to_string())
+    match fault.is_some_and(Fault::is_damage) {
+        true => Failure::Damaged(error.to_string()),
+        false => Failure::Failed(error.to_string()),
+    }
 }

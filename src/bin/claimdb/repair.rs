@@ -5,10 +5,10 @@ use crate::counts::Counts;
 use crate::engine;
 use crate::failure::Failure;
 use crate::out::{counted, tell};
-use claimdb::Store;
+use claimdb::{CopyError, Remedy, Store, backend};
 use serde_json::json;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Put aside what cannot be read, and write the rest anew
 ///
@@ -17,8 +17,9 @@ use std::path::PathBuf;
 /// walked around: the file tells where they lay, and the engine's files are kept in `aside-1-files`. A store that does
 /// not open because its log does not match the checksum of its last close is repaired without that: the file `tail` is
 /// put into a folder aside-DATE. A repair that cannot be made says so, and changes nothing. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE AFTERWARDS: their work can run again. So it
-/// asks first, and without a terminal wants --yes. If a backup is recent enough, prefer that. No process may have the
-/// store open. Killed at any point, the store is as it was or repaired.
+/// looks at the store, tells what can be read of it and asks, and without a terminal wants --yes. Exit code 4 says that
+/// nothing could be read. If a backup is recent enough, prefer that. No process may have the
+/// store open. Killed at any point, the store is as it was or repaired: repair it again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -32,9 +33,10 @@ pub(crate) struct Args {
 
     /// Give the counts as JSON, in one line
     ///
-    /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"aside_in":"claims/aside-1","kept_in":null,
-    /// "tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put aside, unread how many stretches the
-    /// engine could not read, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
+    /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"named":0,"unread_index":0,
+    /// "aside_in":"claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put
+    /// aside, unread how many stretches the engine could not read, named how many records the retention index knows of in
+    /// those, unread_index how many stretches are of that index alone, which was made anew, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
     /// its last close, new_ceiling the token ceiling if the stored one could not be believed.
     #[arg(long)]
     json: bool,
@@ -50,24 +52,25 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let store = args.store.display();
-    confirm::agreed(
-        args.yes,
-        &format!("repairing the store {store}"),
-        &format!(
-            "Repairing {store} frees the keys of records that cannot be read: their work can run again."
-        ),
-    )?;
     engine::hush();
+    if !args.yes {
+        let found = look(&args.store)?;
+        let change = format!(
+            "{found}\nRepairing {store} frees the keys of records that cannot be read: their work can run again."
+        );
+        confirm::agreed(false, &format!("repairing the store {store}"), &change)?;
+    }
     let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
     let aside_in = repaired.aside_in.as_ref().map(|path| path.display().to_string());
     let kept_in = repaired.kept_in.as_ref().map(|path| path.display().to_string());
     let mut advice = String::new();
     if let (Some(path), Some(kept)) = (&aside_in, &kept_in) {
         advice += &format!(
-            "{} could not be read at all: {path} tells between which keys, and which records the retention index knows of \
-             there; others may have been among them. Their keys are free, and their work can run again: put a backup in the \
+            "{} could not be read at all: {path} tells between which keys, and names the {} that the retention index knows \
+             of there, whose bytes are not in it; others may have been among them. Their keys are free, and their work can run again: put a backup in the \
              store's place, if there is one. The files as they were are kept in {kept}\n",
-            counted(repaired.unread, "stretch of the store", "stretches of the store")
+            counted(repaired.unread, "stretch of the store", "stretches of the store"),
+            counted(repaired.named, "record", "records")
         );
     }
     if let Some(path) = aside_in.as_ref().filter(|_| repaired.aside > 0) {
@@ -75,6 +78,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "{} put aside in {path}; keys of records in there are free, and their work can run again: find out what they \
              were before it does\n",
             counted(repaired.aside, "item was", "items were")
+        );
+    }
+    if repaired.unread_index > 0 {
+        advice += &format!(
+            "{} could not be read; that was made anew from the records, and nothing is lost by it\n",
+            counted(
+                repaired.unread_index,
+                "stretch of the retention index",
+                "stretches of the retention index"
+            )
         );
     }
     let tail_in = repaired.tail_in.as_ref().map(|path| path.display().to_string());
@@ -96,7 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = || {
         let unread = counted(repaired.unread, "stretch", "stretches");
         let done = copied.text("repaired");
-        format!("{done}; {} put aside; {unread} could not be read", repaired.aside)
+        let named = counted(repaired.named, "record is", "records are");
+        format!("{done}; {} put aside; {unread} could not be read, in which {named} named", repaired.aside)
     };
     let json = || {
         json!({
@@ -105,11 +119,35 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "forgotten": copied.forgotten,
             "aside": repaired.aside,
             "unread": repaired.unread,
+            "named": repaired.named,
+            "unread_index": repaired.unread_index,
             "aside_in": aside_in,
             "kept_in": kept_in,
             "tail_in": tail_in,
             "new_ceiling": repaired.new_ceiling.map(|ceiling| ceiling.to_string()),
         })
     };
-    tell(args.json, text, json)
+    tell(args.json, text, json)?;
+    let lost = repaired.unread > 0 || repaired.aside > 0;
+    match lost && copied.records == 0 && copied.values == 0 {
+        true => Err(Failure::Damaged(format!(
+            "repairing the store {store}: nothing in it could be read, so that it is empty now, and the work of all its keys \
+             can run again: put a backup in its place"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// What is there, for a person who is asked. What an opening is refused for is told as it stands, if a repair may help.
+fn look(store: &Path) -> Result<String, Failure> {
+    match Store::builder(backend::existing(store)).verify(&mut |_| {}) {
+        Ok(found) => Ok(format!(
+            "{} and {} can be read there; {}.",
+            counted(found.records, "record", "records"),
+            counted(found.values, "value", "values"),
+            counted(found.flaws, "flaw", "flaws")
+        )),
+        Err(CopyError::Open(error)) if error.remedy() == Some(Remedy::Repair) => Ok(error.to_string()),
+        Err(error) => Err(Failure::copying(&error)),
+    }
 }

@@ -46,8 +46,9 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     engine::hush();
-    let mut written = Ok(());
+    let (mut written, mut is_copy) = (Ok(()), false);
     let verified = Store::builder(backend::existing(&args.store)).verify(&mut |flaw| {
+        is_copy |= *flaw == Flaw::UnfinishedCopy;
         if written.is_ok() {
             written = write_line(if args.json { json_of(flaw) } else { flaw.to_string() });
         }
@@ -89,11 +90,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     let store = args.store.display();
-    Err(Failure::Damaged(format!(
-        "verifying the store {store}: it has {}; put a backup in its place, or copy the folder away and mend it with: \
-         claimdb repair {store}",
-        counted(flaws, "flaw", "flaws")
-    )))
+    let then = match is_copy {
+        true => {
+            "delete it, and make the copy again: it holds a part of its store, and no repair adds the rest"
+                .to_owned()
+        }
+        false => format!(
+            "put a backup in its place, or copy the folder away and mend it with: claimdb repair {store}"
+        ),
+    };
+    let flaws = counted(flaws, "flaw", "flaws");
+    Err(Failure::Damaged(format!("verifying the store {store}: it has {flaws}; {then}")))
 }
 
 /// What is in the store's folder under the names that openings and repairs give to what they put aside.
@@ -120,6 +127,7 @@ fn json_of(flaw: &Flaw) -> String {
         Flaw::NoCeiling => ("no_ceiling", None, None),
         Flaw::UnfinishedCopy => ("unfinished_copy", None, None),
         Flaw::NotRead { .. } => ("not_read", None, None),
+        Flaw::IndexNotRead { .. } => ("index_not_read", Some("entry".to_owned()), None),
         _ => ("other", None, None),
     };
     let keys = match flaw {

@@ -56,6 +56,11 @@ impl Gap {
         (self.after.as_slice() < prefix || self.after.starts_with(prefix)) && self.ends_behind(prefix)
     }
 
+    /// Whether nothing lies in it but entries of the retention index, which is the last that a store holds.
+    pub(super) fn is_of_index(&self) -> bool {
+        self.after.starts_with(&IndexEntry::all())
+    }
+
     fn ends_behind(&self, key: &[u8]) -> bool {
         self.until.as_deref().is_none_or(|until| key < until)
     }

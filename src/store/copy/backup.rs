@@ -7,7 +7,7 @@
 //! nothing that a power cut could still take from the store (P4).
 
 use super::piece::Judge;
-use super::staged::staged;
+use super::staged::{is_outside, staged};
 use super::{Copied, CopyError, Target, page, walk};
 use crate::backend::{Backend, Engine};
 use crate::clock::WallTime;
@@ -50,6 +50,7 @@ impl Store {
         // Before anything is made of the target.
         self.0.check_process()?;
         self.0.check_writable()?;
+        is_outside(target)?;
         let copy = target.open()?;
         self.0.back_up(&*copy, target.place())
     }

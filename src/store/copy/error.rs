@@ -2,7 +2,7 @@
 
 use crate::error::{Fault, OpenError, StorageError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,20 +35,26 @@ pub enum CopyError {
     },
     /// What an earlier copy to this place left behind when it was cut off, or what one that still runs is writing.
     #[error(
-        "copying a store into a folder: {place} is there; an earlier copy was cut off and left it, or one is still \
-         being made: if none is, delete that folder and try again"
+        "copying a store into a folder: {place} is there, in which the copy would be made; an earlier copy was cut off \
+         and left it, or one is still being made, or it is something else: look into it, and delete it if it is what is \
+         left of a copy; else give the copy another name"
     )]
     Leftover {
         /// The folder in which it was made.
         place: String,
     },
     /// The engine failed.
-    #[error("copying a store: {0}; the store is as it was: mend the cause and try again")]
+    #[error(
+        "copying a store: {0}{then}",
+        then = if .0.is_damage() { ". The store is as it was, and no copy was made" }
+            else { "; the store is as it was: mend the cause and try again" }
+    )]
     Storage(#[from] StorageError),
     /// Writing a store anew failed on the way.
     #[error(
-        "{doing} the store {place}: {source}. What is stored stands as it was; the next opening clears up what was begun. \
-         Mend the cause (after an I/O error, look at the disk), then try again"
+        "{doing} the store {place}: {source}. What is stored stands as it was; the next opening clears up what was begun{then}",
+        then = if source.is_damage() { "" }
+            else { ". Mend the cause (after an I/O error, look at the disk), then try again" }
     )]
     Replacing {
         /// What was tried.
@@ -57,6 +63,18 @@ pub enum CopyError {
         place: String,
         /// What failed.
         source: StorageError,
+    },
+    /// A repair failed after it had put the checksum of the last close aside.
+    #[error(
+        "{source}. By then the store's file `tail` had been put aside as {}, and an opening does without it: repair the \
+         store before it is used", tail_in.display()
+    )]
+    #[non_exhaustive]
+    HalfRepaired {
+        /// Why it failed.
+        source: Box<CopyError>,
+        /// Where that file is.
+        tail_in: PathBuf,
     },
     /// The open store could not go on.
     #[error("backing up a store: {0}")]
@@ -82,6 +100,20 @@ pub enum CopyError {
 }
 
 impl CopyError {
+    /// Whether what is stored is damaged, or is a copy that was not finished. Trying again does not help.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Open(error) => {
+                matches!(error, OpenError::Damaged { .. } | OpenError::UnfinishedCopy { .. })
+            }
+            Self::Storage(source) | Self::Replacing { source, .. } => source.is_damage(),
+            Self::HalfRepaired { source, .. } => source.is_damage(),
+            Self::Fault(fault) => fault.is_damage(),
+            _ => false,
+        }
+    }
+
     /// Names what storage failed at: `doing` to the store in `place`.
     #[cfg(any(feature = "sled", feature = "redb"))]
     pub(super) fn replacing(self, doing: &'static str, place: &str) -> Self {

@@ -7,6 +7,7 @@
 //!
 //! Bytes are copied as they are. What is forgotten is left out, and the retention index is made anew from the records.
 //! A record that cannot be read is copied as well: leaving it out would free its key (P9). Only a repair puts it aside.
+//! Of what the engine itself cannot read there is nothing to copy, so there is no copy of such a store but a repair.
 
 mod around;
 mod backup;
@@ -51,7 +52,7 @@ pub struct Copied {
     pub records: u64,
     /// Plain values that could be read.
     pub values: u64,
-    /// What could not be read, and was copied as it is.
+    /// What is no sound record or value, and was copied as it is.
     pub unreadable: u64,
     /// Results that were left out, since their retention is over.
     pub forgotten: u64,
@@ -88,7 +89,7 @@ fn read_page(engine: &dyn Engine, after: Option<&[u8]>) -> (Vec<Pair>, Result<bo
         })
     }));
     let scanned = scanned.unwrap_or_else(|_| {
-        Err(StorageError::new("scanning", "the engine", "it panicked; what it was reading is damaged"))
+        Err(StorageError::of_damage("scanning", "the engine", "it panicked; what it was reading is damaged"))
     });
     (found, scanned.map(|()| !full))
 }

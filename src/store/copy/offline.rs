@@ -1,7 +1,7 @@
 //! Copying a store that nobody has open: moving it to another engine, and compacting it.
 
 use super::piece::Judge;
-use super::staged::staged;
+use super::staged::{is_outside, staged};
 use super::{Copied, CopyError, Target, page, walk};
 use crate::backend::{Backend, Engine};
 #[cfg(any(feature = "sled", feature = "redb"))]
@@ -26,6 +26,7 @@ impl Builder {
     /// # Errors
     /// [`CopyError`].
     pub fn migrate(&self, target: &dyn Backend) -> Result<Copied, CopyError> {
+        is_outside(target)?;
         let source = self.open_backend()?;
         let copy = target.open()?;
         copy_closed((&*source, &self.backend.place()), (&*copy, target.place()), &*self.clock)

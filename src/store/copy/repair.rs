@@ -24,11 +24,14 @@ use std::path::{Path, PathBuf};
 pub struct Repaired {
     /// What the store holds now.
     pub copied: Copied,
-    /// How much could not be read and was put aside; of what the engine itself could not read, each record that the
-    /// retention index speaks of.
+    /// How much was no sound record or value, and was put aside.
     pub aside: u64,
-    /// How many stretches of the store the engine itself could not read. What else was in them nobody knows.
+    /// How many stretches of the store the engine itself could not read, but for those of the index alone.
     pub unread: u64,
+    /// How many records the retention index names in those. They are lost; what else was in them nobody knows.
+    pub named: u64,
+    /// How many stretches of the retention index the engine could not read. It was made anew, and nothing is lost by that.
+    pub unread_index: u64,
     /// The file that all this was put into; `None` if there was nothing.
     pub aside_in: Option<PathBuf>,
     /// The engine's files as they were, which are kept if it could not read some of them.
@@ -71,8 +74,13 @@ impl Store {
         let place = path.display().to_string();
         let tail_in = make_openable(path)?;
         let repaired = replace(path, |old, new| repair(old, new, &place, path, &SystemClock::new()));
-        let repaired = repaired.map_err(|error: CopyError| error.replacing("repairing", &place))?;
-        Ok(Repaired { tail_in, ..repaired })
+        match (repaired.map_err(|error: CopyError| error.replacing("repairing", &place)), tail_in) {
+            (Ok(repaired), tail_in) => Ok(Repaired { tail_in, ..repaired }),
+            (Err(source), Some(tail_in)) => {
+                Err(CopyError::HalfRepaired { source: Box::new(source), tail_in })
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 }
 
@@ -96,7 +104,7 @@ fn repair(
     let judge = Judge { wall, ceiling };
     let mut target = Target::begin(target, place.to_owned())?;
     let aside = RefCell::new(Aside::beside(folder));
-    let (mut greatest, mut unread) = (Token::new(0), 0);
+    let (mut greatest, mut unread, mut unread_index) = (Token::new(0), 0, 0);
     walk_around(
         source,
         &mut |pairs| {
@@ -123,6 +131,11 @@ fn repair(
             target.add(&sound, &judge)
         },
         &mut |gap| {
+            // Nothing of it is copied, and the index is made anew.
+            if gap.is_of_index() {
+                unread_index += 1;
+                return Ok(());
+            }
             unread += 1;
             aside.borrow_mut().put_gap(&gap)
         },
@@ -133,7 +146,9 @@ fn repair(
         Some(ceiling) => Some(above.max(ceiling)),
         None => Some(first_of_opening(above, Token::new(0), clock.wall())),
     };
-    let (aside_in, count) = aside.into_inner().close()?;
+    let aside = aside.into_inner();
+    let (count, named) = (aside.count, aside.named);
+    let aside_in = aside.close()?;
     let kept = aside_in.as_ref().filter(|_| unread > 0).and_then(|path| path.file_name()).map(|name| {
         let mut name = name.to_owned();
         name.push("-files");
@@ -143,14 +158,31 @@ fn repair(
     let ceiling = new_ceiling.or(ceiling).unwrap_or(above);
     let copied = target.finish(ceiling, wall)?;
     let old = kept.map_or(Old::Deleted, Old::Kept);
-    Ok((Repaired { copied, aside: count, unread, aside_in, kept_in, tail_in: None, new_ceiling }, old))
+    let tail_in = None;
+    Ok((
+        Repaired {
+            copied,
+            aside: count,
+            unread,
+            named,
+            unread_index,
+            aside_in,
+            kept_in,
+            tail_in,
+            new_ceiling,
+        },
+        old,
+    ))
 }
 
 /// The file for what cannot be read; made when there is something.
 struct Aside {
     folder: PathBuf,
     file: Option<(PathBuf, BufWriter<File>)>,
+    /// What is in it with its bytes.
     count: u64,
+    /// Records whose keys alone are.
+    named: u64,
 }
 
 /// The first line: what the file is, and the version of the rest.
@@ -159,7 +191,7 @@ const DOING: &str = "putting aside what cannot be read, in";
 
 impl Aside {
     fn beside(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), file: None, count: 0 }
+        Self { folder: folder.to_owned(), file: None, count: 0, named: 0 }
     }
 
     fn put(&mut self, part: Part, (key, bytes): &Pair, damage: &Damage) -> Result<(), CopyError> {
@@ -170,7 +202,7 @@ impl Aside {
     fn put_gap(&mut self, gap: &Gap) -> Result<(), CopyError> {
         self.line(&"unread", [&gap.after, gap.until.as_deref().unwrap_or_default()], &gap.reason)?;
         for key in &gap.records {
-            self.count += 1;
+            self.named += 1;
             self.line(
                 &Part::Record,
                 [key, &[]],
@@ -201,12 +233,12 @@ impl Aside {
     }
 
     /// Makes it durable, before anything that is in it goes.
-    fn close(self) -> Result<(Option<PathBuf>, u64), CopyError> {
-        let Some((path, mut file)) = self.file else { return Ok((None, 0)) };
+    fn close(self) -> Result<Option<PathBuf>, CopyError> {
+        let Some((path, mut file)) = self.file else { return Ok(None) };
         let synced = file.flush().and_then(|()| file.get_ref().sync_all());
         let synced = synced.and_then(|()| File::open(&self.folder)?.sync_all());
         synced.map_err(CopyError::file(DOING, &path))?;
-        Ok((Some(path), self.count))
+        Ok(Some(path))
     }
 }
 

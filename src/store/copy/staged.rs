@@ -1,7 +1,7 @@
 //! Folders that have their name only once they are whole.
 
 use super::CopyError;
-use crate::backend;
+use crate::backend::{self, Backend};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,23 @@ pub(super) fn staged<T>(
         let _ = fs::remove_dir_all(&partial);
     }
     filled
+}
+
+/// Refuses a place in a store's folder, as far as it says where it is. One that is a store itself is not refused for that.
+pub(super) fn is_outside(target: &dyn Backend) -> Result<(), CopyError> {
+    let Some(folder) = target.folder() else { return Ok(()) };
+    let here =
+        |path: &Path| if path.as_os_str().is_empty() { Path::new(".").to_owned() } else { path.to_owned() };
+    let there =
+        folder.ancestors().find_map(|above| Some((above == folder, fs::canonicalize(here(above)).ok()?)));
+    let around = there.as_ref().and_then(|(is_it, real)| if *is_it { real.parent() } else { Some(real) });
+    match around.and_then(backend::store_around) {
+        Some(store) => {
+            let place = folder.display().to_string();
+            Err(CopyError::InStore { place, store: store.display().to_string() })
+        }
+        None => Ok(()),
+    }
 }
 
 /// By the path that has no links in it.

@@ -56,10 +56,26 @@ pub enum Flaw {
         /// What the engine said.
         reason: String,
     },
+    /// A stretch of the retention index that the engine could not read. No record and no value lies in it. The sweep fails
+    /// there; a repair makes the index anew.
+    #[error(
+        "engine: a stretch{} could not be read, which is of the retention index alone, and a repair makes that anew: {reason}",
+        to_the_end(*to_end)
+    )]
+    IndexNotRead {
+        /// As of [`NotRead`](Self::NotRead).
+        to_end: bool,
+        /// What the engine said.
+        reason: String,
+    },
+}
+
+fn to_the_end(to_end: bool) -> &'static str {
+    if to_end { " up to the end of the store" } else { "" }
 }
 
 fn stretch(keys: &[KeyLabel], to_end: bool) -> String {
-    let to_end = if to_end { " up to the end of the store" } else { "" };
+    let to_end = to_the_end(to_end);
     let mut text = format!("a stretch{to_end} could not be read, in which the retention index knows of ");
     if keys.is_empty() {
         text += "no record";
@@ -189,7 +205,11 @@ impl Verifying<'_> {
 
     fn gap(&mut self, mut gap: Gap) {
         let keys = std::mem::take(&mut gap.records).iter().map(|key| KeyLabel::of(key)).collect();
-        self.flaw(&Flaw::NotRead { keys, to_end: gap.until.is_none(), reason: gap.reason.to_string() });
+        let (to_end, reason) = (gap.until.is_none(), gap.reason.to_string());
+        self.flaw(&match gap.is_of_index() {
+            true => Flaw::IndexNotRead { to_end, reason },
+            false => Flaw::NotRead { keys, to_end, reason },
+        });
         self.gaps.push(gap);
     }
 

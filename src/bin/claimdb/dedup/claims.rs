@@ -99,13 +99,10 @@ impl<'a> Claims<'a> {
                     .collect::<Result<Vec<()>, SettleError>>()
                     .map(drop)
             })?;
-        completed.into_iter().collect::<Result<(), SettleError>>().map_err(|error| {
-            Failure::failed(
-                "recording the lines of the last batch",
-                error,
-                "they were written, and running again can write them again",
-            )
-        })
+        completed
+            .into_iter()
+            .collect::<Result<(), SettleError>>()
+            .map_err(|error| Failure::completing(&error))
     }
 }
 
