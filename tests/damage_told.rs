@@ -97,13 +97,13 @@ fn a_sweep_tells_a_page_of_the_index_as_damage_and_a_repair_as_made_anew() {
     for &engine in Engine::ALL {
         let place = Place::new(engine);
         let first = &place.entries()[0];
-        place.damage_at(first, &first[13..]);
+        place.damage_entry(first);
         let swept = claimdb(&[&"purge", &"--store", &place.folder, &"--forgotten", &"--yes"], "");
         is_told_as_damaged(&format!("{engine:?}: purge --forgotten"), &swept);
         // Behind the first page, nothing but entries can be hit.
         let place = Place::new(engine);
         let entry = &place.entries()[pages::RECORDS / 2];
-        place.damage_at(entry, &entry[13..]);
+        place.damage_entry(entry);
         let repaired = claimdb(&[&"repair", &"--yes", &place.folder], "");
         assert_eq!(repaired.code, Some(0), "{}", repaired.err);
         assert!(repaired.err.contains("of the retention index could not be read"), "{}", repaired.err);
@@ -182,9 +182,10 @@ fn a_copy_over_a_backend_is_not_made_in_a_stores_folder() {
         Store::builder(engine.at(&other)).open().unwrap().close().unwrap();
         for inside in [folder.join("copy"), other.join("a/b")] {
             let told = store.backup_to(&*engine.at(&inside));
-            assert!(matches!(told, Err(CopyError::InStore { .. })), "{engine:?}: {told:?}");
+            let what = "a copy is made in a store's folder, and would go with it";
+            assert!(matches!(told, Err(CopyError::InStore { .. })), "{engine:?}: {what}: {told:?}");
             let told = Store::builder(engine.existing(&other)).migrate(&*engine.at(&inside));
-            assert!(matches!(told, Err(CopyError::InStore { .. })), "{engine:?}: {told:?}");
+            assert!(matches!(told, Err(CopyError::InStore { .. })), "{engine:?}: {what}: {told:?}");
             assert!(!inside.exists() && !other.join("a").exists(), "{engine:?}: a folder was made");
         }
         let told = store.backup_to(&*engine.at(&other));

@@ -45,6 +45,11 @@ impl StorageError {
         self.source.to_string()
     }
 
+    /// Without what to do, where that is told of the whole.
+    pub(crate) fn without_advice(&self) -> String {
+        format!("{} {} failed: {}", self.doing, self.place, self.source)
+    }
+
     /// Whether it says that the disk is full, or the user's share of it.
     pub(super) fn is_of_full_disk(&self) -> bool {
         let mut source: Option<&(dyn Error + 'static)> = Some(&*self.source);
@@ -62,7 +67,7 @@ impl StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let advice = if self.is_damage { "; restore a backup, or close the store and repair it" } else { "" };
-        write!(f, "{} {} failed: {}{advice}", self.doing, self.place, self.source)
+        write!(f, "{}{advice}", self.without_advice())
     }
 }
 

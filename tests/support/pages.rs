@@ -90,8 +90,14 @@ impl Place {
         found
     }
 
+    /// Damages the page that holds this entry of the index. sled leaves out what the keys of a page have in common, which
+    /// ends before the last byte of their tokens.
+    pub fn damage_entry(&self, entry: &[u8]) {
+        self.damage_at(entry, &entry[16..]);
+    }
+
     /// Damages the page that holds `key`, and with it `stored`.
-    pub fn damage_at(&self, key: &[u8], stored: &[u8]) {
+    fn damage_at(&self, key: &[u8], stored: &[u8]) {
         let file = self.folder.join(self.engine.name()).join("db");
         let sound = fs::read(&file).unwrap();
         for at in all_of(&sound, stored) {

@@ -66,8 +66,8 @@ pub enum CopyError {
     },
     /// A repair failed after it had put the checksum of the last close aside.
     #[error(
-        "{source}. By then the store's file `tail` had been put aside as {}, and an opening does without it: repair the \
-         store before it is used", tail_in.display()
+        "{source}. By then the store's file `tail` had been put aside as {}, and an opening does without it{}", tail_in.display(),
+        if source.is_damage() { "" } else { ": repair the store before it is used" }
     )]
     #[non_exhaustive]
     HalfRepaired {

@@ -200,7 +200,11 @@ impl Aside {
     }
 
     fn put_gap(&mut self, gap: &Gap) -> Result<(), CopyError> {
-        self.line(&"unread", [&gap.after, gap.until.as_deref().unwrap_or_default()], &gap.reason)?;
+        self.line(
+            &"unread",
+            [&gap.after, gap.until.as_deref().unwrap_or_default()],
+            &gap.reason.without_advice(),
+        )?;
         for key in &gap.records {
             self.named += 1;
             self.line(

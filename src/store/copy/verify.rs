@@ -205,7 +205,7 @@ impl Verifying<'_> {
 
     fn gap(&mut self, mut gap: Gap) {
         let keys = std::mem::take(&mut gap.records).iter().map(|key| KeyLabel::of(key)).collect();
-        let (to_end, reason) = (gap.until.is_none(), gap.reason.to_string());
+        let (to_end, reason) = (gap.until.is_none(), gap.reason.without_advice());
         self.flaw(&match gap.is_of_index() {
             true => Flaw::IndexNotRead { to_end, reason },
             false => Flaw::NotRead { keys, to_end, reason },
