@@ -368,34 +368,6 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The store in `place` has that damage.
-    pub(crate) fn damaged(place: impl Into<String>, damage: &StoreDamage) -> Self {
-        Self::damaged_with(place, damage, damage.remedy())
-    }
-
-    /// Its own entries in the store in `place` could not be read or written while it was being opened.
-    pub(crate) fn storage(place: impl Into<String>, source: StorageError) -> Self {
-        let place = place.into();
-        match source.is_damage() {
-            true => Self::damaged(place, &StoreDamage::OwnEntries { said: source.reason() }),
-            false => Self::Storage { place, source },
-        }
-    }
-
-    /// What gets the store open again, if it is damaged.
-    #[must_use]
-    pub fn remedy(&self) -> Option<Remedy> {
-        match self {
-            Self::Damaged { remedy, .. } => Some(*remedy),
-            _ => None,
-        }
-    }
-
-    /// The same, where it has been found out what helps.
-    pub(crate) fn damaged_with(place: impl Into<String>, damage: &StoreDamage, remedy: Remedy) -> Self {
-        Self::Damaged { place: place.into(), reason: damage.to_string(), remedy }
-    }
-
     /// A storage error that is one of a full disk, as that.
     pub(crate) fn or_disk_full(self) -> Self {
         match self {

@@ -2,7 +2,7 @@
 //!
 //! All of it stands here, in one list: docs/operations.md has a row for each, and a test compares the two.
 
-use super::{Damage, bytes, quoted};
+use super::{Damage, OpenError, StorageError, bytes, quoted};
 use crate::token::Token;
 
 /// What gets a damaged store open again.
@@ -154,6 +154,36 @@ impl StoreDamage {
             | Self::NoTable
             | Self::EngineSays { .. }
             | Self::NothingFound { .. } => Remedy::Backup,
+        }
+    }
+}
+
+impl OpenError {
+    /// The store in `place` has that damage.
+    pub(crate) fn damaged(place: impl Into<String>, damage: &StoreDamage) -> Self {
+        Self::damaged_with(place, damage, damage.remedy())
+    }
+
+    /// The same, where it has been found out what helps.
+    pub(crate) fn damaged_with(place: impl Into<String>, damage: &StoreDamage, remedy: Remedy) -> Self {
+        Self::Damaged { place: place.into(), reason: damage.to_string(), remedy }
+    }
+
+    /// Its own entries in the store in `place` could not be read or written while it was being opened.
+    pub(crate) fn storage(place: impl Into<String>, source: StorageError) -> Self {
+        let place = place.into();
+        match source.is_damage() {
+            true => Self::damaged(place, &StoreDamage::OwnEntries { said: source.reason() }),
+            false => Self::Storage { place, source },
+        }
+    }
+
+    /// What gets the store open again, if it is damaged.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Damaged { remedy, .. } => Some(*remedy),
+            _ => None,
         }
     }
 }

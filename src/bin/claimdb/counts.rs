@@ -1,7 +1,7 @@
 //! What a copy holds, for people and for scripts.
 
 use crate::failure::Failure;
-use crate::out::{counted, note};
+use crate::out::counted;
 use claimdb::Copied;
 use serde_json::{Value, json};
 use std::fs;
