@@ -1,7 +1,7 @@
 //! What a claim costs, each beside its floor: the bare engine doing the same writes, or a bare map.
 //!
 //! `cargo bench --bench claim` prints criterion's figures, then the throughput of one and of 64 threads, measured
-//! in turn, and writes those to `target/claim-throughput.json`. Every store is on the file system of the
+//! in turn, and writes them to `target/claim-costs.json` and `target/claim-throughput.json`. Every store is on the file system of the
 //! temporary folder, so set `TMPDIR` to measure another.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
@@ -16,8 +16,10 @@ use claimdb::{
 use criterion::{BatchSize, Criterion, criterion_group};
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::{Condvar, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 /// As large as a small JSON receipt.
@@ -302,7 +304,83 @@ fn wake_up(c: &mut Criterion) {
             )
         });
     });
+    let take = || on_this_thread(store.claim_async(&wait)).unwrap().granted().unwrap();
+    group.bench_function("claimdb, a task", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    let held = take();
+                    begin();
+                    while store.stats().waiters == 0 {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    drop(held);
+                    start
+                },
+                || {
+                    let held = take();
+                    let awake = Instant::now();
+                    drop(held);
+                    awake
+                },
+            )
+        });
+    });
+    let flag = Mutex::new((None::<Waker>, false));
+    group.bench_function("floor: a bare waker", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    *flag.lock().unwrap() = (None, false);
+                    begin();
+                    while flag.lock().unwrap().0.is_none() {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    let waker = {
+                        let mut flag = flag.lock().unwrap();
+                        flag.1 = true;
+                        flag.0.take()
+                    };
+                    waker.unwrap().wake();
+                    start
+                },
+                || {
+                    on_this_thread(std::future::poll_fn(|context| {
+                        let mut flag = flag.lock().unwrap();
+                        if flag.1 {
+                            return Poll::Ready(());
+                        }
+                        flag.0 = Some(context.waker().clone());
+                        Poll::Pending
+                    }));
+                    Instant::now()
+                },
+            )
+        });
+    });
     group.finish();
+}
+
+/// The smallest runtime there is: a thread that sleeps until it is woken.
+fn on_this_thread<T>(task: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut task = pin!(task);
+    loop {
+        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
 }
 
 /// How long so many hand-overs take from `give`, which lets the other thread begin and tells when it gave, to `take`,
@@ -359,10 +437,14 @@ criterion_group! {
 
 fn main() {
     let trial = std::env::args().any(|argument| argument == "--test");
+    let start = SystemTime::now();
     micro();
     Criterion::default().configure_from_args().final_summary();
     // Whoever names some of the above wants those.
     if std::env::args().skip(1).all(|argument| argument.starts_with('-')) {
+        if !trial {
+            throughput::costs::write(start);
+        }
         throughput::run(trial);
     }
 }

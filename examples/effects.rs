@@ -26,7 +26,7 @@ fn credit(store: &Store, id: &str, account: &str, cents: u64) -> Result<u64, Box
         }
         Outcome::Settled(Settled::Completed(stored)) => Ok(stored.decode()?),
         Outcome::InFlight(_) => Err("another try is still at it; try again".into()),
-        other => Err(format!("the request was used for something else: {other:?}").into()),
+        other => Err(format!("{id} cannot be credited: {other:?}").into()),
     }
 }
 
@@ -48,5 +48,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     let balance: Option<u64> = store.kv("balances").get_value("alice")?;
     println!("balance {}", balance.unwrap_or(0));
+    store.close()?;
     Ok(())
 }

@@ -73,11 +73,16 @@ fn resolve_by_rule(store: &Store, bank: &Bank) -> Told<usize> {
     let mut left = 0;
     for interrupted in store.interrupted() {
         let (key, case) = interrupted?;
-        let Some(checkpoint) = case.checkpoint() else { continue };
+        let Some(checkpoint) = case.checkpoint() else {
+            left += 1; // it ended before it had noted what it was about to do
+            continue;
+        };
         let intent: Intent = serde_json::from_slice(checkpoint)?;
         match bank.find(&intent.reference) {
             // The token says which case was looked at: if the key has moved on since, nothing is changed.
-            Some(number) => assert!(store.resolve(&key, case.token(), Resolution::completed(&number)?)?),
+            Some(number) => {
+                store.resolve(&key, case.token(), Resolution::completed(&number)?)?;
+            }
             None => left += 1,
         }
     }

@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Outcome::Mismatched(_) => return Err("this key was used for another order".into()),
         Outcome::Interrupted(case) => {
-            return Err(format!("somebody must look at attempt {}", case.token()).into());
+            return Err(format!("somebody must look at the attempt with token {}", case.token()).into());
         }
     };
     println!("{receipt:?}");

@@ -34,11 +34,15 @@ pub enum Fault {
     /// The engine failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The record is damaged. It is left as it is, and its key is not granted, until
-    /// [`Store::remove_by_force`](crate::Store::remove_by_force) removes it.
+    /// The record is damaged. It is left as it is, and its key is not granted, until a backup is restored, a repair puts the
+    /// record aside, or [`Store::remove_by_force`](crate::Store::remove_by_force) deletes it, which forgets that its work may
+    /// have been done, and does not help against a token above the ceiling. One of a newer version waits for a newer claimdb.
     #[error(
-        "the record is damaged: {0}; its key is not granted until a backup is restored, or the store is closed and \
-         `claimdb repair` puts the record aside"
+        "the record is damaged: {0}; its key is not granted until {until}",
+        until = match .0 {
+            Damage::UnknownVersion { .. } => "then",
+            _ => "a backup is restored, or the store is closed and `claimdb repair` puts the record aside",
+        }
     )]
     Damaged(#[from] Damage),
     /// A sync failed earlier.
@@ -71,13 +75,13 @@ pub enum Fault {
     },
     /// There is no room on the disk for new work. What was begun can be settled, and what is stored is told.
     #[error(
-        "{0}; nothing new is begun until there is room: delete something else from this disk, or lengthen it. \
+        "{0}; nothing new is begun until there is room: delete something else from this disk, or enlarge it. \
          What was begun can be settled, and what is stored is told"
     )]
     DiskFull(#[source] StorageError),
     /// The key's scope has as many live claims as it may.
     #[error(
-        "its scope has {}, which is its bound; wait until some have settled, or raise it",
+        "its scope has {}, which is its bound; wait until some have settled, or raise `Scope::max_live`",
         counted(limit, "live claim", "live claims")
     )]
     ScopeFull {
@@ -204,7 +208,7 @@ pub enum AdminError {
     },
     /// The scope has live claims.
     #[error(
-        "{doing}: it has {}; wait until they have settled, or fence them",
+        "{doing}: it has {}; wait until they have settled, or fence them with `LiveClaims::Fence`",
         counted(live, "live claim", "live claims")
     )]
     ScopeInUse {
@@ -301,7 +305,7 @@ pub enum OpenError {
     },
     /// There is no room on the disk for what an opening writes. What was told is there, and is told once it is open.
     #[error(
-        "opening the store {place}: {source}; its disk is full: delete something else from it, or lengthen it, then \
+        "opening the store {place}: {source}; its disk is full: delete something else from it, or enlarge it, then \
          open the store again. Nothing that was told is lost"
     )]
     DiskFull {

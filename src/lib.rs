@@ -16,7 +16,7 @@
 //!     Outcome::Settled(_) => return Err("failed before, or not kept".into()),
 //!     Outcome::InFlight(holder) => return Err(format!("busy, try again in {:?}", holder.remaining()).into()),
 //!     Outcome::Mismatched(_) => return Err("this key was used for something else".into()),
-//!     Outcome::Interrupted(case) => return Err(format!("look at attempt {}", case.token()).into()),
+//!     Outcome::Interrupted(case) => return Err(format!("look at the attempt with token {}", case.token()).into()),
 //! };
 //! assert_eq!(receipt, "receipt");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -130,8 +130,8 @@
 //!
 //! # Platforms
 //!
-//! Linux is tested in full, other Unix systems should work. Windows does not compile with an engine that has files. A store
-//! is for one process on one machine.
+//! Linux on 64 bits. Engines that have files do not compile elsewhere; over [`Mem`](backend::Mem), or an engine of your own,
+//! other Unix systems should do. A store is for one process on one machine.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]

@@ -77,6 +77,12 @@ fn check_message(error: &impl std::error::Error, doing: &str, damage: &Damage) {
     for part in [doing, "key#", &damage.to_string()] {
         assert!(text.contains(part), "the message does not say {part:?}: {text}");
     }
+    let thrown_away = text.contains("repair");
+    let is_newer = matches!(damage, Damage::UnknownVersion { .. });
+    assert!(
+        !(is_newer && thrown_away),
+        "P8 remembered: a record of a newer claimdb is to be put aside: {text}"
+    );
     for shown in [text, format!("{error:?}")] {
         assert!(!shown.contains("canary"), "the message gives a key or a value away: {shown}");
     }

@@ -10,6 +10,9 @@
 #[path = "support/child.rs"]
 mod child;
 #[cfg(all(not(loom), target_os = "linux"))]
+#[path = "support/deaf.rs"]
+mod deaf;
+#[cfg(all(not(loom), target_os = "linux"))]
 #[path = "support/ledger.rs"]
 mod ledger;
 #[cfg(all(not(loom), target_os = "linux"))]
@@ -38,11 +41,12 @@ fn main() -> std::process::ExitCode {
 #[cfg(all(not(loom), target_os = "linux"))]
 mod harness {
     use crate::child::Random;
+    use crate::deaf::Deaf;
     use crate::parent::{Passed, seed, setting};
     use crate::short_writes;
     use crate::struck::{Running, SYNC_LIMIT, TWINS, Task, Told, folder, sled};
-    use claimdb::backend::{Backend, Commit, Engine, Redb, Sled, Swap, Visit};
-    use claimdb::{Builder, OpenError, StorageError, Store};
+    use claimdb::backend::{Redb, Sled};
+    use claimdb::{Builder, Store};
     use std::collections::BTreeMap;
     use std::fs;
     use std::path::Path;
@@ -98,6 +102,7 @@ mod harness {
         let short = short_writes::run(faults / 4, &mut random).map_err(fail)?;
         let done = real(faults - faults / 4, &mut random).map_err(fail)?;
         opens_in_order().map_err(fail)?;
+        a_new_folder_is_synced_above().map_err(fail)?;
         nothing_is_written_where_nothing_can_be().map_err(fail)?;
         let reads = each_read_of_an_opening().map_err(fail)?;
         twin().map_err(fail)?;
@@ -255,6 +260,34 @@ mod harness {
         Err(format!("rule 7: of {calls:?} the first are in lines {firsts:?} of what strace saw"))
     }
 
+    /// A new store's folder, and each that is made for it, has an entry in the folder above, which is synced as well.
+    fn a_new_folder_is_synced_above() -> Result<(), String> {
+        for (store, above) in [("claims", &[""][..]), ("a/b/claims", &["", "/a", "/a/b"][..])] {
+            let (folder, mut told) = (folder()?, Told::default());
+            let root =
+                folder.path().canonicalize().map_err(|error| format!("finding the folder: {error}"))?;
+            let (root, log) = (root.display().to_string(), folder.path().join("strace"));
+            let words = ["env", "-C", &root, "strace", "-f", "-qq", "-y", "-e", "trace=fsync", "-o"]
+                .map(str::to_owned);
+            let wrapper: Vec<_> = words.into_iter().chain([log.display().to_string()]).collect();
+            let task = Task { store: store.into(), ..task("sled", folder.path(), 0) };
+            told.begin();
+            Running::start(&task, &wrapper, &[])?.finish(&mut told)?;
+            let log = fs::read_to_string(log).map_err(|error| format!("reading what strace saw: {error}"))?;
+            if told.completed.is_empty() {
+                return Err(format!("nothing was told of {store}: {:?}", told.errors));
+            }
+            for above in above {
+                if !log.contains(&format!("<{root}{above}>)")) {
+                    return Err(format!(
+                        "P4 durable before told: `.{above}`, above the new store {store}, is never synced: {log}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The twin must be caught by a lost write and by a sync that it tried again.
     ///
     /// Whether a lost write shows hangs on whether a completion was told between it and the failed write that sled tells
@@ -340,43 +373,6 @@ mod harness {
             "deaf" => Store::builder(Deaf(Sled::new(store))).sync_limit(SYNC_LIMIT),
             "redb" => Store::builder(Redb::new(store)).sync_limit(SYNC_LIMIT).sweep_every(Duration::ZERO),
             _ => sled(store),
-        }
-    }
-
-    /// An engine that keeps failed syncs to itself.
-    #[derive(Debug)]
-    struct Deaf(Sled);
-
-    #[derive(Debug)]
-    struct DeafEngine(Box<dyn Engine>);
-
-    impl Backend for Deaf {
-        fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
-            Ok(Box::new(DeafEngine(self.0.open()?)))
-        }
-    }
-
-    impl Engine for DeafEngine {
-        fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-            self.0.read(key)
-        }
-
-        fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
-            self.0.commit(commits)
-        }
-
-        fn scan(
-            &self,
-            prefix: &[u8],
-            after: Option<&[u8]>,
-            visit: &mut Visit<'_>,
-        ) -> Result<(), StorageError> {
-            self.0.scan(prefix, after, visit)
-        }
-
-        fn sync(&self) -> Result<(), StorageError> {
-            let _ = self.0.sync();
-            Ok(())
         }
     }
 }

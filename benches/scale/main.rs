@@ -10,7 +10,9 @@
 
 mod append;
 mod leases;
+mod losers;
 mod memory;
+mod relaxed;
 mod reopen;
 mod rows;
 mod stored;
@@ -25,8 +27,10 @@ pub const VALUE: [u8; 200] = [7; 200];
 type Part = (&'static str, fn(&mut Rows));
 
 /// The default configuration first.
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 8] = [
     ("append", append::measure),
+    ("relaxed", relaxed::measure),
+    ("losers", losers::measure),
     ("leases", leases::measure),
     ("memory", memory::measure),
     ("sweep", sweep::measure),

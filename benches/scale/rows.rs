@@ -72,6 +72,15 @@ pub fn rate(span: Duration, mut call: impl FnMut()) -> f64 {
     done as f64 / start.elapsed().as_secs_f64()
 }
 
+/// Calls a second of so many threads together in `span`; `prepare` is given a thread's number, and makes what it calls.
+pub fn on_threads<S: FnMut() + Send>(threads: usize, span: Duration, prepare: impl Fn(usize) -> S) -> f64 {
+    let calls: Vec<S> = (0..threads).map(prepare).collect();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = calls.into_iter().map(|call| scope.spawn(move || rate(span, call))).collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).sum()
+    })
+}
+
 /// Microseconds a call, over so many calls.
 pub fn micros(calls: usize, mut call: impl FnMut()) -> f64 {
     let start = Instant::now();

@@ -1,5 +1,7 @@
 //! Durable operations a second, from one thread and from 64: what group commit gains.
 
+pub mod costs;
+
 use crate::{Bare, Keys, VALUE, store};
 use claimdb::{Durability, Outcome, Request};
 use std::fmt::Write as _;

@@ -4,8 +4,10 @@
 //! lock     held by flock(2) for the time of an opening; its text is the process id, for people
 //! format   "claimdb 1 sled": written after the first sync; where it is, the engine must find records
 //! clean    there between a clean close and the next opening; the length of the engine's file at that close
+//! tail     the checksum of the end of sled's log at a clean close, see `sled/log.rs`
 //! reserve  room on the disk, see `reserve.rs`
 //! sled/    the engine's own files, in a folder that is named for it
+//! aside-…  files that were damaged, for people
 //! ```
 //!
 //! While a store is compacted or repaired there are three more, see `replace.rs`.
@@ -60,15 +62,15 @@ impl Folder {
         leads_somewhere(path)?;
         let place = path.display().to_string();
         let failed = |doing| open_failed(doing, place.clone());
+        let mut made = 0;
         match fs::metadata(path) {
             Ok(found) if !found.is_dir() => return Err(OpenError::NotAFolder { place }),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let named = path.ancestors().filter(|above| !above.as_os_str().is_empty());
+                made = named.take_while(|above| !above.exists()).count();
                 let create = DirBuilder::new().recursive(true).mode(0o700).create(path);
                 create.map_err(failed("creating the folder"))?;
-                if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                    sync_folder(parent).map_err(failed("syncing the folder above"))?;
-                }
             }
             Err(error) => return Err(failed("looking at")(error)),
         }
@@ -109,6 +111,9 @@ impl Folder {
             is_file_or_gone(&path, &format!("{}/{name}", files.engine), &place)?;
         }
         let existed = read_format(&path, &place, files.engine)?;
+        if !existed {
+            sync_above(&path, made).map_err(failed("syncing the folder above"))?;
+        }
         Ok(Self { path, files, existed, marked: Mutex::new(existed), lock })
     }
 
@@ -382,6 +387,20 @@ pub(super) fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(files)
+}
+
+/// Makes the entry of a new store's folder durable in the folder above, and those of the folders that were made for it: else
+/// a power cut could take the store with all that it told. `path` is the real one; of its folders the last `made` are new.
+fn sync_above(path: &Path, made: usize) -> io::Result<()> {
+    for above in path.ancestors().skip(1).take(made.max(1)) {
+        match sync_folder(above) {
+            // The folder was there before, and who made it may have been cut off; or another user has made it, who alone may
+            // look above.
+            Err(error) if made == 0 && error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced?,
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {

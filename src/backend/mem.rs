@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// A place in memory. Clones share it; it can be opened again after its engine was dropped, and keeps its bytes.
 ///
-/// [`crash`](Mem::crash) plays a power cut: what no finished sync covers is gone, the opening has ended, and the
-/// calls of those who still hold it fail.
+/// [`crash`](Mem::crash) plays a power cut: the opening has ended, the calls of those who still hold it fail, and on a place
+/// of [`with_power_cuts`](Mem::with_power_cuts) what no finished sync covers is gone.
 ///
 /// ```
 /// use claimdb::{Durability, Request, Store, backend::Mem};
@@ -56,7 +56,8 @@ impl Mem {
         Self(Arc::new(Mutex::new(Memory { bytes: BTreeMap::new(), undo, opening: 0, open: false })))
     }
 
-    /// Cuts the power: takes back what no finished sync covers, and ends the opening.
+    /// Cuts the power: ends the opening, and on a place of [`with_power_cuts`](Self::with_power_cuts) takes back what no
+    /// finished sync covers. A place of [`new`](Self::new) keeps it all, so a test of crashes over that shows nothing.
     pub fn crash(&self) {
         let mut memory = self.0.lock();
         let unsynced = memory.undo.as_mut().map(std::mem::take).unwrap_or_default();

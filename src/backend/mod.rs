@@ -184,7 +184,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// engine that says no while it has some left lets what was begun be settled. Must be quick.
     ///
     /// # Errors
-    /// [`StorageError`] if there is too little room, or the engine cannot tell.
+    /// [`StorageError`] if there is too little room. An engine that cannot tell says that there is some.
     fn room(&self) -> Result<(), StorageError> {
         Ok(())
     }

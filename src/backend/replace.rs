@@ -98,7 +98,10 @@ fn put_in_place(store: &dyn InFolder, folder: &Folder, old: &Old) -> io::Result<
     let (fresh, replaced) = (folder.path().join(FRESH), folder.path().join(REPLACED));
     // Its last sync went well, or it would not say so.
     if !fresh.join("clean").is_file() {
-        return Err(io::Error::other("its last sync failed"));
+        return Err(io::Error::other(
+            "the new files were not closed cleanly: a sync failed, or the disk is full; the store is as it was. Look at the \
+                                    disk, and try again",
+        ));
     }
     if let Old::Kept(name) = old {
         write_synced(&folder.path().join(MARK), name.as_bytes())?;
@@ -138,7 +141,7 @@ pub(super) fn mend(folder: &Folder) -> Result<(), OpenError> {
     if !folder.path().join(MARK).exists() {
         return Ok(());
     }
-    opening::mended("a compaction or a repair was cut off, and its files are cleared up");
+    opening::mended("a compaction or a repair was cut off; clearing its files up");
     let replaced = folder.path().join(REPLACED);
     if !folder.engine().exists() && replaced.exists() {
         let put_back = fs::rename(&replaced, folder.engine()).and_then(|()| sync_folder(folder.path()));

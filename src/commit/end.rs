@@ -29,6 +29,7 @@ impl<M: Send + 'static> GroupCommit<M> {
                 return true;
             }
             if expired(now, deadline) {
+                self.ended.notify(); // the same for those who may wait longer
                 return false;
             }
             self.clock.wait(&self.ended, deadline);

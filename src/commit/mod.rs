@@ -10,7 +10,8 @@
 //! goes at its own deadline and learns how long the sync has been running.
 //!
 //! # Locking
-//! One mutex, held for bookkeeping alone: never across a sync, a cleared mark or a raised signal.
+//! Two mutexes, never held at once: the state's, for bookkeeping alone, and the engine's, for a copy of its pointer. Neither
+//! is held across a sync, a cleared mark or a raised signal.
 
 mod end;
 mod look;
@@ -68,10 +69,15 @@ pub(crate) struct GroupCommit<M> {
 }
 
 struct State<M> {
+    /// The last ticket that was given.
     issued: u64,
+    /// Up to which ticket a finished sync covers.
     synced: u64,
+    /// By ticket, rising.
     marks: VecDeque<(u64, M)>,
+    /// Each with the ticket that it waits for.
     waiting: VecDeque<(u64, Arc<Signal>)>,
+    /// Set while somebody syncs.
     running_since: Option<Moment>,
     /// Whether the running sync has been told of as slow.
     told_slow: bool,
@@ -175,9 +181,22 @@ impl<M: Send + 'static> GroupCommit<M> {
     fn start(self: &Arc<Self>) -> Result<(), Fault> {
         let commit = Arc::clone(self);
         spawn("claimdb-sync", move || commit.run_thread()).map_err(|error| {
-            self.state.lock().thread = Thread::NotStarted;
+            self.not_started();
             StorageError::new("starting the syncing thread of", "the store", error).into()
         })
+    }
+
+    /// The thread could not be started: the next ticket tries again, unless somebody has begun to wait for its end.
+    fn not_started(&self) {
+        let ended = {
+            let mut state = self.state.lock();
+            let ended = state.thread == Thread::Stopping;
+            state.thread = if ended { Thread::Ended } else { Thread::NotStarted };
+            ended
+        };
+        if ended {
+            self.ended.notify();
+        }
     }
 
     fn run_thread(&self) {

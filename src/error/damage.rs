@@ -59,4 +59,12 @@ pub enum Damage {
         /// The store's ceiling.
         ceiling: Token,
     },
+    /// Its token is below the store's ceiling, and not below one that was drawn after it (rule 13).
+    #[error("its token {token} is not below {drawn}, which was drawn after it")]
+    TokenNotDrawn {
+        /// The record's token.
+        token: Token,
+        /// The token that was drawn.
+        drawn: Token,
+    },
 }

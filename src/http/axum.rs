@@ -46,6 +46,9 @@ impl Spawn for On {
 
 impl Idempotency {
     /// [`builder`](Self::builder) with the tasks of tokio.
+    ///
+    /// # Panics
+    /// A request with a key panics outside of a tokio runtime.
     pub fn tokio(store: &Store, scope: Scope) -> Builder {
         Self::builder(store, scope, Tokio)
     }

@@ -1,7 +1,8 @@
 //! The lease table: who has which key now, in memory.
 //!
 //! For each key, while anything needs it: its *place* (the claim that has the key or is taking it), its *unsynced
-//! marks* (settling writes that no finished sync covers), and its *waiters*. An entry goes away when it has none
+//! marks* (settling writes that no finished sync covers), its *waiters*, and the tokens of records that were stored and
+//! never granted (rule 15). An entry goes away when it has none
 //! of them. Deadlines are judged when a key is touched, so nothing depends on a timer. Beside the entries, each shard
 //! keeps a bounded number of settled records that were told lately.
 //!

@@ -2,6 +2,7 @@
 //!
 //! Whoever may change a record takes the key's place or puts a mark on it before, and both forget what is kept of the
 //! key, under the shard's lock. What was read before somebody did so is not kept: see [`Table::keep`](super::Table::keep).
+//! The sweeper alone does neither: what it deletes is forgotten, and that is judged at each hit.
 
 use super::entry::Hashed;
 use crate::record::{Kept, Record, State};

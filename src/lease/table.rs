@@ -26,7 +26,8 @@ pub(crate) struct Table {
     telemetry: Arc<Telemetry>,
 }
 
-/// How a shard stood: the number of places and marks that it has given out.
+/// How a shard stood: the last number that it has drawn, for a place, a mark, or a claimant who may be refused. An equal one
+/// proves that nothing happened since, a different one nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(super) u64);
 

@@ -191,7 +191,7 @@ pub fn grant(record: Option<&Record>, grant: Grant, token: Token, ask: &Ask<'_>)
     if let Some(above) = grant.above
         && token <= above
     {
-        return Err(Damage::TokenAboveCeiling { token: above, ceiling: token });
+        return Err(Damage::TokenNotDrawn { token: above, drawn: token });
     }
     let new = NewClaim { token, fingerprint: ask.fingerprint, terms: ask.terms, wall: ask.wall };
     Ok(match record {

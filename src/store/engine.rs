@@ -68,6 +68,7 @@ impl Gone {
                 return how;
             }
             if expired(now, deadline) {
+                self.signal.notify(); // the same for those who may wait longer
                 return None;
             }
             clock.wait(&self.signal, deadline);

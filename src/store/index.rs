@@ -56,7 +56,7 @@ pub(super) fn entry(end: WallTime, token: Token, key: &Key) -> Write {
     Write { key: encoded, value: Some(Vec::new()) }
 }
 
-/// Deletes the entry `stored`, with the value it was seen with.
+/// Deletes the entry `stored`, with the value it was seen with; `instead` is put before that, in the same commit.
 pub(super) fn drop_entry(
     engine: &dyn Engine,
     stored: &(Vec<u8>, Vec<u8>),

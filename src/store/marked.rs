@@ -82,14 +82,14 @@ impl Marked<'_> {
         self.store.commit.ticket(marks)
     }
 
-    /// All marks, the one on the record first: whoever is told of an effect finds its completion told.
-    fn take(&mut self) -> impl Iterator<Item = Mark> + use<> {
-        self.mark.take().into_iter().chain(std::mem::take(&mut self.also))
-    }
-
     /// The same for many writes of `store` at once, under one ticket, so that one sync covers them all.
     pub(super) fn all_returned(store: &Inner, marked: Vec<Marked<'_>>) -> Result<Ticket, Fault> {
         store.commit.ticket(marked.into_iter().flat_map(|mut marked| marked.take()))
+    }
+
+    /// All marks, the one on the record first: whoever is told of an effect finds its completion told.
+    fn take(&mut self) -> impl Iterator<Item = Mark> + use<> {
+        self.mark.take().into_iter().chain(std::mem::take(&mut self.also))
     }
 
     /// The write leaves the key free: the one who has waited longest gets it.

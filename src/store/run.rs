@@ -123,7 +123,7 @@ pub enum Refused {
     #[error("the work was done before, and its result is not kept")]
     Omitted(Omitted),
     /// A holder ended without settling.
-    #[error("an earlier attempt with token {} ended without settling; resolve it", .0.token())]
+    #[error("an earlier attempt with token {} ended without settling; settle it with Store::resolve", .0.token())]
     Interrupted(Interrupted),
     /// The work was done before, and its result is of another type.
     #[error(transparent)]

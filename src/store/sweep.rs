@@ -56,7 +56,8 @@ pub struct Swept {
 
 impl Store {
     /// Deletes records whose retention is over, looking at `limit` entries of the retention index at most. Goes on
-    /// where the last sweep stopped, so calling it until there is no `more` looks at everything that is due once.
+    /// where the last sweep stopped, so calling it until there is no `more` looks at everything that is due once. With a
+    /// `limit` of 0 nothing is looked at, and `more` stays.
     ///
     /// The store does this by itself, see [`Builder::sweep_every`](super::Builder::sweep_every). It frees space;
     /// settled records that are forgotten read as absent whether or not they are still stored. A pending record is

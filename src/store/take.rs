@@ -242,7 +242,7 @@ impl Inner {
         let Ready { place, record, stored } = ready;
         match place {
             Some(place) => self.granted(request, place, record, stored),
-            None => interrupted(record).ok_or(Fault::Closed),
+            None => Ok(interrupted(record).expect("only an interruption is ready without a place")),
         }
     }
 

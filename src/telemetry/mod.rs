@@ -252,7 +252,7 @@ impl Telemetry {
         tell(|| {
             tracing::error!(
                 target: TARGET, store = &*self.store, %key, %damage,
-                "met a damaged record; its key is not granted until it is removed by force"
+                "met a damaged record; its key is not granted: restore a backup, or close the store and repair it"
             );
         });
     }
@@ -310,7 +310,7 @@ impl Telemetry {
     #[cfg(feature = "admin")]
     pub(crate) fn changed_over_socket(&self, change: &dyn fmt::Display) {
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: TARGET, store = &*self.store, "{change}");
+        tell(|| tracing::warn!(target: TARGET, store = &*self.store, "{change}"));
     }
 
     /// The store is open, and hands out tokens from `first` on.

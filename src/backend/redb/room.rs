@@ -49,7 +49,11 @@ impl Room {
             return;
         }
         let full = self.reserve.take(RESERVE).is_err_and(is_full);
-        self.state.lock().full = full;
+        let mut state = self.state.lock();
+        // A write that has asked meanwhile knows better.
+        if state.asking == 0 {
+            state.full = full;
+        }
     }
 
     /// Whether there is room for new work. Looks again if there was none.

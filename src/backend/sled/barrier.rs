@@ -15,10 +15,10 @@ use crate::sync::{Mutex, Signal};
 use rustix::fs::{Dir, FlockOperation, flock};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     seconds: i64,
-    nanos: u64,
+    nanos: i64,
 }
 
 impl Barrier {
@@ -174,8 +174,8 @@ impl Barrier {
 
     /// The modification time of `blobs/`; `None` if it is too fresh to be told from the next one.
     fn stamp(&self) -> io::Result<Option<Stamp>> {
-        let found = rustix::fs::stat(&self.blobs)?;
-        let stamp = Stamp { seconds: found.st_mtime, nanos: found.st_mtime_nsec };
+        let found = fs::metadata(&self.blobs)?;
+        let stamp = Stamp { seconds: found.mtime(), nanos: found.mtime_nsec() };
         let now = i64::try_from(self.clock.wall().unix_seconds()).unwrap_or(i64::MAX);
         Ok((now > stamp.seconds.saturating_add(2)).then_some(stamp))
     }

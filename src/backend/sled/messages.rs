@@ -4,6 +4,8 @@
 //! the log     segments of 8 MiB, in any order; a file in blobs/ for what is too large for one
 //! a segment   checksum (4) | its position (8) | up to where the log was synced when it was begun (8) | messages
 //! a message   checksum (4) | kind (1) | length, segment's number, page (varints) | bytes
+//! kinds       1 canceled, 2 cap, 3 manifest of a batch, 4 page freed, 5 counter, 6 and 7 metadata, 8 and 9 a whole node,
+//!             10 and 11 a change of one; the odd of each pair with its bytes in a file of blobs/
 //! ```
 
 use super::SEGMENT_SIZE;

@@ -351,24 +351,24 @@ impl Engine for SledEngine {
     fn sync(&self) -> Result<(), StorageError> {
         let stuck = *self.stuck.lock();
         let synced = if stuck {
-            let source = "a write failed that it would wait for; open the store again";
+            let source = "sled could not write a file in `blobs/` earlier, and its flush would wait for that for ever; look \
+                          at the disk, then close the store and open it again";
             Err(StorageError::new("flushing", self.folder.name(), source))
         } else {
-            match self.db().flush() {
-                Ok(_) => self.barrier.sync(),
-                Err(error) => Err(self.error("flushing", error)),
+            match catch_unwind(AssertUnwindSafe(|| self.db().flush())) {
+                Ok(Ok(_)) => self.barrier.sync(),
+                Ok(Err(error)) => Err(self.error("flushing", error)),
+                Err(panic) => {
+                    Err(StorageError::new("flushing", self.folder.name(), panic_text("sled", &*panic)))
+                }
             }
         };
-        match synced.and_then(|()| self.folder.is_there()) {
-            Ok(()) => {
-                self.room.take();
-                self.folder.exists_now()
-            }
-            Err(error) => {
-                self.barrier.failed();
-                Err(error)
-            }
-        }
+        let noted = synced.and_then(|()| self.folder.is_there()).and_then(|()| {
+            self.room.take();
+            self.folder.exists_now()
+        });
+        // Whatever failed of it, the next opening is to read everything anew (rule 7).
+        noted.inspect_err(|_| self.barrier.failed())
     }
 }
 

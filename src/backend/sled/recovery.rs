@@ -244,7 +244,7 @@ impl Log {
 
 /// Changes the pages as a message says; `None` if it speaks of one that cannot be.
 fn apply(pages: &mut Vec<Option<Page>>, kind: Kind, page: u64, part: Part) -> Option<()> {
-    let page = usize::try_from(page).ok().filter(|page| *page < 1 << 37)?;
+    let page = Some(page).filter(|page| *page < 1 << 37).and_then(|page| usize::try_from(page).ok())?;
     let is_new = pages.len() <= page;
     if is_new {
         pages.resize(page + 1, None);

@@ -79,7 +79,7 @@ pub enum CopyError {
     /// The open store could not go on.
     #[error("backing up a store: {0}")]
     Fault(#[from] Fault),
-    /// Another backup of this opening is being made.
+    /// Writes did not stand still for the backup in time, or another backup of this opening is being made.
     #[error(
         "backing up a store: writes did not stand still for it within {waited:?}, or another backup is being made; try again"
     )]

@@ -1,7 +1,7 @@
 //! What a stored pair is.
 
 use crate::backend::Write;
-use crate::clock::{WallTime, expired};
+use crate::clock::WallTime;
 use crate::error::Damage;
 use crate::key::{IndexEntry, Key, Space};
 use crate::protocol::decide;
@@ -92,8 +92,8 @@ impl Judge {
         if let Some(ceiling) = self.ceiling {
             decide::check_token(&record, ceiling)?;
         }
-        // What everybody is told is absent. A pending record is left to the sweep, which knows who has its key.
-        if record.forgotten_at().is_some_and(|end| expired(self.wall, end)) {
+        // What reads as absent to everybody. A pending record is left to the sweep, which knows who has its key.
+        if decide::is_forgotten(&record, self.wall) {
             return Ok(Piece::Forgotten);
         }
         let token = record.token;

@@ -140,6 +140,7 @@ fn repair(
             aside.borrow_mut().put_gap(&gap)
         },
     )?;
+    // Tokens of the upper half were never handed out: damage that looks like one must not use all of them up.
     let above = ceiling_above(greatest.min(Token::new(CEILING_END.get() >> 1)));
     let new_ceiling = match ceiling {
         Some(ceiling) if greatest < ceiling => None,

@@ -277,7 +277,7 @@ impl Claim {
     /// [`release`](Claim::release) for tasks, as [`complete_async`](Claim::complete_async).
     ///
     /// # Errors
-    /// As [`complete`](Claim::complete).
+    /// As [`release`](Claim::release).
     pub fn release_async(self) -> StoreFuture<Result<(), SettleError>> {
         self.settle_task(Ok(Act::Release))
     }

@@ -87,7 +87,7 @@ impl KvScan {
     /// [`next`](Iterator::next) for tasks. Dropping the future turns no page: the next one gives what it would have.
     ///
     /// # Errors
-    /// As [`Kv::scan`].
+    /// As [`KvScan`] tells.
     pub async fn next_async(&mut self) -> Option<Result<Pair, KvError>> {
         self.give(Caller::Task).await
     }
