@@ -1,0 +1,162 @@
+//! From the end of a claim to the waiter awake, of a thread and of a task, each beside a bare hand-over.
+
+use claimdb::backend::Mem;
+use claimdb::{Durability, Request, Store};
+use criterion::Criterion;
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// From the end of a claim to the moment at which a thread that waits for the key is awake and has it. The floor is a
+/// condition variable: the same two threads, and nothing to decide.
+pub fn wake_up(c: &mut Criterion) {
+    let mut group = c.benchmark_group("wake-up");
+    let store = Store::builder(Mem::new()).durability(Durability::Result).open().unwrap();
+    let wait = Request::new("k").wait(Duration::from_secs(60)).lease(Duration::from_secs(3600));
+    let take = || store.claim(&wait).unwrap().granted().unwrap();
+    group.bench_function("claimdb", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    let held = take();
+                    begin();
+                    while store.stats().waiters == 0 {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    drop(held);
+                    start
+                },
+                || {
+                    let held = take();
+                    let awake = Instant::now();
+                    drop(held);
+                    awake
+                },
+            )
+        });
+    });
+    let (flag, changed) = (Mutex::new((false, false)), Condvar::new());
+    group.bench_function("floor: a bare condvar", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    *flag.lock().unwrap() = (false, false);
+                    begin();
+                    while !flag.lock().unwrap().0 {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    flag.lock().unwrap().1 = true;
+                    changed.notify_one();
+                    start
+                },
+                || {
+                    let mut flag = flag.lock().unwrap();
+                    flag.0 = true;
+                    while !flag.1 {
+                        flag = changed.wait(flag).unwrap();
+                    }
+                    Instant::now()
+                },
+            )
+        });
+    });
+    let take = || on_this_thread(store.claim_async(&wait)).unwrap().granted().unwrap();
+    group.bench_function("claimdb, a task", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    let held = take();
+                    begin();
+                    while store.stats().waiters == 0 {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    drop(held);
+                    start
+                },
+                || {
+                    let held = take();
+                    let awake = Instant::now();
+                    drop(held);
+                    awake
+                },
+            )
+        });
+    });
+    let flag = Mutex::new((None::<Waker>, false));
+    group.bench_function("floor: a bare waker", |b| {
+        b.iter_custom(|times| {
+            handovers(
+                times,
+                |begin| {
+                    *flag.lock().unwrap() = (None, false);
+                    begin();
+                    while flag.lock().unwrap().0.is_none() {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    let waker = {
+                        let mut flag = flag.lock().unwrap();
+                        flag.1 = true;
+                        flag.0.take()
+                    };
+                    waker.unwrap().wake();
+                    start
+                },
+                || {
+                    on_this_thread(std::future::poll_fn(|context| {
+                        let mut flag = flag.lock().unwrap();
+                        if flag.1 {
+                            return Poll::Ready(());
+                        }
+                        flag.0 = Some(context.waker().clone());
+                        Poll::Pending
+                    }));
+                    Instant::now()
+                },
+            )
+        });
+    });
+    group.finish();
+}
+
+/// The smallest runtime there is: a thread that sleeps until it is woken.
+fn on_this_thread<T>(task: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut task = pin!(task);
+    loop {
+        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// How long so many hand-overs take from `give`, which lets the other thread begin and tells when it gave, to `take`,
+/// which tells when it had it.
+fn handovers(times: u64, give: impl Fn(&dyn Fn()) -> Instant, take: impl Fn() -> Instant + Send) -> Duration {
+    let (begin, begun) = mpsc::channel();
+    let (had, took) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || begun.iter().try_for_each(|()| had.send(take())));
+        let one = |_| {
+            let given = give(&|| begin.send(()).unwrap());
+            took.recv().unwrap().saturating_duration_since(given)
+        };
+        let sum = (0..times).map(one).sum();
+        drop(begin);
+        sum
+    })
+}
