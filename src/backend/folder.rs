@@ -12,6 +12,7 @@
 //!
 //! While a store is compacted or repaired there are three more, see `replace.rs`.
 
+use super::files::{files_in, sync_above, sync_folder, write_synced};
 use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
@@ -150,18 +151,11 @@ impl Folder {
         read_anew().map_err(self.failed("preparing the files in"))
     }
 
-    /// Makes the folder fit for its engine, which is about to write: sled's strays away, and the note of a clean close.
+    /// Takes the note of a clean close away from its engine, which is about to write.
     pub(super) fn prepare(&self) -> Result<(), OpenError> {
-        let prepare = || -> io::Result<()> {
-            for file in files_in(&self.engine())? {
-                if file.to_string_lossy().ends_with(".generating") {
-                    fs::remove_file(&file)?;
-                    opening::mended("a half-written snapshot was deleted");
-                }
-            }
-            if self.clean_close().is_some() { self.not_closed_cleanly() } else { Ok(()) }
-        };
-        prepare().map_err(self.failed("preparing the files in"))
+        let noted = self.clean_close().is_some();
+        let done = if noted { self.not_closed_cleanly() } else { Ok(()) };
+        done.map_err(self.failed("preparing the files in"))
     }
 
     /// Whether the folder's path still leads to this folder. If it was deleted or moved away, what is synced is in
@@ -370,46 +364,4 @@ pub(super) fn open_failed(doing: &'static str, place: String) -> impl FnOnce(io:
         let source = StorageError::new(doing, place.clone(), error);
         OpenError::Storage { place, source }
     }
-}
-
-/// The regular files in `folder`; none if it is not there.
-pub(super) fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            files.push(entry.path());
-        }
-    }
-    Ok(files)
-}
-
-/// Makes the entry of a new store's folder durable in the folder above, and those of the folders that were made for it: else
-/// a power cut could take the store with all that it told. `path` is the real one; of its folders the last `made` are new.
-fn sync_above(path: &Path, made: usize) -> io::Result<()> {
-    for above in path.ancestors().skip(1).take(made.max(1)) {
-        match sync_folder(above) {
-            // The folder was there before, and who made it may have been cut off; or another user has made it, who alone may
-            // look above.
-            Err(error) if made == 0 && error.kind() == io::ErrorKind::PermissionDenied => {}
-            synced => synced?,
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }

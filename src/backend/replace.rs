@@ -21,7 +21,8 @@
 //! Each step is synced before the next: the new files are whole and durable before the first rename, and the first
 //! rename is before the second. `clean` is away while the main file changes, since it tells its length.
 
-use super::folder::{Folder, sync_folder, write_synced};
+use super::files::{sync_folder, write_synced};
+use super::folder::Folder;
 use super::{Backend, Engine, Old};
 use crate::error::OpenError;
 use crate::telemetry::opening;

@@ -19,7 +19,8 @@ mod errors;
 mod queue;
 mod room;
 
-use super::folder::{Folder, sync_folder};
+use super::files::sync_folder;
+use super::folder::Folder;
 use super::format::{self, Files};
 use super::readable::panic_text;
 use super::replace::{self, InFolder};

@@ -8,7 +8,8 @@
 //! descriptor is kept to spare for a new file in it. Should another thread have snatched that one, the whole file
 //! system is synced, which takes as long as it takes.
 
-use crate::backend::folder::{Folder, files_in, sync_folder};
+use crate::backend::files::{files_in, sync_folder};
+use crate::backend::folder::Folder;
 use crate::clock::{Clock, SystemClock, expired};
 use crate::error::{OpenError, StorageError};
 use crate::sync::{Mutex, Signal};

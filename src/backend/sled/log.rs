@@ -13,7 +13,8 @@
 //! as far as that snapshot did.
 
 use super::{SEGMENT_SIZE, snapshot};
-use crate::backend::folder::{Folder, files_in, write_synced};
+use crate::backend::files::{files_in, write_synced};
+use crate::backend::folder::Folder;
 use crate::error::StoreDamage;
 use std::collections::BTreeMap;
 use std::fs::{self, File};

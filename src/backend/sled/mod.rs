@@ -160,6 +160,7 @@ impl Sled {
             Examined::Lost(damage) => return damaged(damage, Remedy::Backup),
         };
         room::release(&folder).map_err(folder.failed("giving reserved room back in"))?;
+        snapshot::clear_half_written(&folder).map_err(folder.failed("preparing the files in"))?;
         folder.prepare()?;
         make_private(&folder).map_err(folder.failed("making sled's folder in"))?;
         forget_damaged_conf(&folder).map_err(folder.failed("reading sled's `conf` in"))?;

@@ -15,10 +15,23 @@
 //! Numbers are little endian. A position counts the bytes of all segments that were ever begun; an offset is where the
 //! segment is in the file now.
 
-use crate::backend::folder::{Folder, files_in, sync_folder, write_synced};
+use crate::backend::files::{files_in, sync_folder, write_synced};
+use crate::backend::folder::Folder;
+use crate::telemetry::opening;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+
+/// Deletes what sled had not finished: its own reading of the folder would stumble over it.
+pub(super) fn clear_half_written(folder: &Folder) -> io::Result<()> {
+    for file in files_in(&folder.engine())? {
+        if file.to_string_lossy().ends_with(".generating") {
+            fs::remove_file(&file)?;
+            opening::mended("a half-written snapshot was deleted");
+        }
+    }
+    Ok(())
+}
 
 /// What a snapshot says.
 #[derive(Debug, Default, PartialEq, Eq)]
