@@ -99,16 +99,6 @@ impl Table {
         (Hashed { key, hash }, self.shards[index].lock())
     }
 
-    /// Whether a settling write stands on the key that no finished sync covers. Readers of a record ask this
-    /// *after* they read it (rule 2).
-    pub(crate) fn is_unsynced(&self, key: &[u8]) -> Result<bool, Refusal> {
-        let (name, shard) = self.shard(key);
-        if shard.closed {
-            return Err(Refusal::Closed);
-        }
-        Ok(shard.get(name).is_some_and(|entry| !entry.marks().is_empty()))
-    }
-
     /// Judges a claimant and, if the key is free, gives it the place in the same critical section, which ends an
     /// expired one (rule 11). Else a claimant that waits joins the queue, also in the same critical section, so
     /// that no wake-up falls between.
@@ -206,56 +196,6 @@ impl Table {
         if let Some(next) = next.filter(|_| !Break::WakeNotPassed.is()) {
             next.notify();
         }
-    }
-
-    /// Puts an unsynced mark on the key, before the settling write (rule 1). With `only_with_place` it is refused
-    /// unless the place is still `place`; else the record decides whose the key is, and until it has, the mark of one that
-    /// has lost its place says nothing of what the key is for.
-    pub(crate) fn mark(
-        &self,
-        key: &Arc<[u8]>,
-        mut settling: Holder,
-        place: Option<&Place>,
-        only_with_place: bool,
-    ) -> Result<Mark, Refusal> {
-        let (name, mut shard) = self.shard(key);
-        if shard.closed {
-            return Err(Refusal::Closed);
-        }
-        let id = shard.id();
-        let entry = shard.entry(key, name.hash);
-        if only_with_place && !place.is_some_and(|place| entry.has_place(place.id())) {
-            // A mark would come too late for the one on its way, which may have read the record.
-            let refusal = match place.and_then(|place| entry.held(place.id())) {
-                Some(_) => Refusal::BeingTaken,
-                None => Refusal::Lost { by: entry.place.as_ref().and_then(|held| held.holder.token) },
-            };
-            shard.tidy(name);
-            return Err(refusal);
-        }
-        if place.is_some_and(|place| !entry.has_place(place.id())) {
-            settling.purpose = Purpose::Upkeep;
-        }
-        entry.rest().marks.push((id, settling));
-        Ok(Mark { key: Arc::clone(key), id, frees: false })
-    }
-
-    /// Takes a mark away and wakes everybody who waits for the key, since there is something to be told; only
-    /// the front if the write has freed the key, so that it is granted in the order of the queue.
-    pub(crate) fn unmark(&self, mark: &Mark) {
-        let woken = {
-            let (name, mut shard) = self.shard(&mark.key);
-            let Some(entry) = shard.get_mut(name) else { return };
-            let rest = entry.rest();
-            rest.marks.retain(|(id, _)| *id != mark.id && !Break::RefusedClearsAll.is());
-            let woken: Vec<_> = match mark.frees {
-                true => rest.waiters.front().into_iter().collect(),
-                false => rest.waiters.all().collect(),
-            };
-            shard.tidy(name);
-            woken
-        };
-        raise(woken);
     }
 
     /// Wakes everybody who waits for anything: to be told that a sync failed, or to sync what nobody else does.
@@ -356,19 +296,5 @@ impl Table {
 pub(super) fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
     for signal in signals {
         signal.notify();
-    }
-}
-
-/// Names an unsynced mark. It belongs to the write, not to the place: nothing but [`Table::unmark`] ends it.
-pub(crate) struct Mark {
-    key: Arc<[u8]>,
-    id: u64,
-    frees: bool,
-}
-
-impl Mark {
-    /// Tells that the write leaves nothing to be told, but the key free.
-    pub(crate) fn frees(&mut self) {
-        self.frees = true;
     }
 }
