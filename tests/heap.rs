@@ -151,3 +151,19 @@ fn one_thread_syncs_and_none_where_callers_do() {
         until("the thread has ended", || syncing() == 0);
     }
 }
+
+#[test]
+fn a_listing_holds_few_bytes_however_large_the_results() {
+    let _alone = ALONE.lock();
+    const MIB: usize = 1 << 20;
+    let store = Store::builder(Mem::new()).clock(ManualClock::new()).sync_by(SyncBy::Caller).open().unwrap();
+    for n in 0..200 {
+        let request = Request::new(n.to_string()).durability(Durability::Relaxed);
+        let claim = store.claim(request).unwrap().granted().unwrap();
+        claim.complete_bytes(vec![0; MIB]).unwrap();
+    }
+    let mut listed = 0;
+    let listing = allocation_counter::measure(|| listed = store.keys(None).unwrap().count());
+    assert_eq!(listed, 200, "P8 remembered");
+    assert!(listing.bytes_max < 8 * MIB as u64, "ML-01: a listing had {} bytes at once", listing.bytes_max);
+}

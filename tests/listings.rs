@@ -7,8 +7,8 @@
 mod faults;
 
 use claimdb::{
-    AdminError, Durability, Fault, Key, KeyState, KvError, LiveClaims, ManualClock, OnInterrupt, Request,
-    Store,
+    AdminError, Durability, Fault, Key, KeyState, KvError, LiveClaims, ManualClock, Next, OnInterrupt,
+    Outcome, Request, Store,
 };
 use faults::{Faulty, Syncs};
 use std::thread;
@@ -203,4 +203,37 @@ fn a_damaged_value_ends_no_scan_and_is_named() {
     let KvError::Scanned { key, .. } = error else { panic!("{error:?}") };
     store.kv("t").delete(key.bytes()).unwrap();
     assert!(store.kv("t").scan("").unwrap().all(|told| told.is_ok()));
+}
+
+#[test]
+fn a_stored_key_that_is_none_keeps_no_scope_from_being_told() {
+    let faulty = Faulty::new();
+    let open = || Store::builder(faulty.clone()).clock(ManualClock::new()).open().unwrap();
+    let store = open();
+    for key in [Key::new("a").unwrap(), key("a")] {
+        store.claim(key).unwrap().granted().unwrap().complete("x").unwrap();
+    }
+    store.close().unwrap();
+    // Between the two: a scope of one byte, which is missing.
+    faulty.put(&[1, 1], Some(b"x"));
+    let told = open().scopes().unwrap();
+    assert_eq!(told, [&b""[..], b"t"], "what is no key ended a walk");
+}
+
+#[test]
+fn of_what_was_never_granted_an_inspection_tells_what_a_claim_would_be_told() {
+    let faulty = Faulty::new();
+    let store = Store::builder(faulty.clone()).sync_limit(SHORT).open().unwrap();
+    let request = || Request::new(key("a")).on_interrupt(OnInterrupt::Quarantine);
+    faulty.syncs(Syncs::Hang);
+    assert!(store.claim(request()).is_err(), "its sync hangs");
+    faulty.syncs(Syncs::Work);
+    store.sync().unwrap();
+    let next = store.inspect(key("a")).unwrap().next;
+    let told = store.claim(request()).unwrap();
+    assert!(matches!(told, Outcome::Granted(_)), "rule 15: nobody was granted the one before: {told:?}");
+    assert_eq!(next, Next::Granted, "rule 15: an inspection told another answer than the claim's");
+    drop(told);
+    let next = store.inspect(key("a")).unwrap().next;
+    assert_eq!(next, Next::Interrupted, "rule 18: what was granted is quarantined");
 }

@@ -8,6 +8,7 @@ use crate::clock::{WallTime, expired};
 use crate::error::{AdminError, Fault};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
+use crate::lease::Storing;
 use crate::protocol::decide;
 use crate::record::{EndedBy, Kept, Omission, Record, State, Terms};
 use crate::token::Token;
@@ -113,7 +114,12 @@ impl Inner {
             State::Pending { checkpoint, .. } => {
                 told.state = KeyState::Pending;
                 told.checkpoint = checkpoint.as_ref().map(Vec::len);
-                if live.is_none() && decide::is_last(record, &record.terms) {
+                // Taking over what nobody was granted is no attempt (rule 15).
+                let never_granted = matches!(
+                    self.table.storing(key.encoded(), record.token),
+                    Ok(Some(Storing::NeverGranted))
+                );
+                if live.is_none() && !never_granted && decide::is_last(record, &record.terms) {
                     told.next = Next::Interrupted;
                 }
             }

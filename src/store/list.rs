@@ -24,7 +24,8 @@ type Tell<T> = fn(&Inner, &Key, Option<Record>) -> Option<T>;
 impl Store {
     /// The settled keys of `scope` whose name begins with `prefix`, in the order of their names, each as of some
     /// time during the walk. Keys that are forgotten are passed over, and those that are being written until that is
-    /// durable. Reads a page of [`Listing::PAGE`] records at a time and stops no claims.
+    /// durable. Reads a page of [`Listing::PAGE`] records at a time, fewer if those have [`Listing::PAGE_BYTES`] bytes,
+    /// and stops no claims.
     ///
     /// ```
     /// use claimdb::{Store, backend::Mem};
@@ -109,6 +110,8 @@ pub struct Listing<T> {
 impl<T> Listing<T> {
     /// How many records are read at a time.
     pub const PAGE: usize = 128;
+    /// After how many bytes of records a page ends before that.
+    pub const PAGE_BYTES: usize = 1 << 20;
 
     pub(super) fn new(store: &Store, prefix: Vec<u8>, tell: Tell<T>) -> Self {
         let store = store.clone();
@@ -118,12 +121,14 @@ impl<T> Listing<T> {
     /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
     fn turn_page(&mut self) -> Result<(), Fault> {
         let inner = &self.store.0;
-        let mut found = BTreeMap::new();
+        let (mut found, mut held, mut full) = (BTreeMap::new(), 0, false);
         inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
+            held += bytes.len();
             found.insert(key.to_vec(), Some(bytes.to_vec()));
-            if found.len() < Self::PAGE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            full = found.len() >= Self::PAGE || held >= Self::PAGE_BYTES;
+            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        self.done = found.len() < Self::PAGE;
+        self.done = !full;
         let last = found.last_key_value().map(|(key, _)| key.clone()).filter(|_| !self.done);
         if inner.commit.poisoned().is_some() {
             let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref());

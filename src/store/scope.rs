@@ -92,17 +92,18 @@ impl Store {
 
 impl Inner {
     fn scopes(&self) -> Result<Vec<Vec<u8>>, Fault> {
-        let engine = self.engine.get()?;
         let (mut scopes, mut after): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
         loop {
             let mut found = None;
-            engine.scan(&Key::all_claims(), after.as_deref(), &mut |key, bytes| {
+            self.engine.get()?.scan(&Key::all_claims(), after.as_deref(), &mut |key, bytes| {
+                // What is no key is in no scope, and the walk goes on behind it.
+                let Some(key) = Key::decode(key) else { return ControlFlow::Continue(()) };
                 // What cannot be read is there all the same.
                 let record = Record::decode(bytes).ok();
                 if record.as_ref().is_some_and(|record| self.is_forgotten(record)) {
                     return ControlFlow::Continue(());
                 }
-                found = Key::decode(key).map(|key| (key, record));
+                found = Some((key, record));
                 ControlFlow::Break(())
             })?;
             let Some((key, record)) = found else { break };
