@@ -7,10 +7,10 @@
 mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
-use claimdb::{ClaimError, Fault, ManualClock, OpenError, StorageError, Store, Writes};
+use claimdb::{ClaimError, Fault, ManualClock, OpenError, Request, StorageError, Store, Writes};
 use hooks::{At, Hooked, until};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -211,4 +211,33 @@ fn a_writer_waits_a_second_at_most_and_the_backup_is_made_again_of_what_it_wrote
         (true, Some(4)),
         "rule 25: a backup is of no one moment: it took what a writer changed meanwhile for a moment"
     );
+}
+
+#[test]
+fn beside_a_long_sweep_a_backup_begins() {
+    let (source, target, clock) = (Hooked::new(), Hooked::new(), ManualClock::new());
+    let builder = Store::builder(source.clone()).clock(clock.clone());
+    let store = builder.sweep_every(Duration::ZERO).watch_every(Duration::ZERO).open().unwrap();
+    let short = Duration::from_secs(1);
+    for n in 0..3 {
+        let request = Request::new(n.to_string()).retention(short);
+        store.claim(request).unwrap().granted().unwrap().complete("x").unwrap();
+    }
+    clock.advance(short);
+    let (beside, other, first, second) = (store.clone(), target.clone(), clock.clone(), target.clone());
+    let (backup, backing_up) = mpsc::channel();
+    source.on(At::Read, move || {
+        let waiting = first.waiting();
+        let making = thread::Builder::new().name(BACKUP.into()).spawn(move || beside.backup_to(&other));
+        backup.send(making.unwrap()).unwrap();
+        until("the backup waits for the call under way", || first.waiting() > waiting);
+    });
+    source.on(At::Read, move || {
+        // Its own read may come first.
+        if thread::current().name() != Some(BACKUP) {
+            until("a backup begins beside a sweep that goes on", || second.calls() > 0);
+        }
+    });
+    assert_eq!(store.sweep(usize::MAX).unwrap().deleted, 3);
+    backing_up.recv().unwrap().join().unwrap().expect("P6 never stuck: a sweep kept a backup from beginning");
 }

@@ -388,3 +388,10 @@ fn a_damaged_configuration_of_sleds_is_made_anew_and_loses_nothing() {
         assert_eq!(fs::read(&conf).unwrap(), sound, "of {:?}", String::from_utf8_lossy(&bytes));
     }
 }
+
+#[test]
+fn a_store_that_is_only_looked_at_tells_its_size() {
+    let folder = fresh();
+    let store = Store::builder(Sled::new(folder.path())).read_only().open().unwrap();
+    assert!(store.stats().store_bytes.is_some(), "its engine can tell how large it is");
+}

@@ -2,7 +2,7 @@
 
 use super::caller::{Caller, on_this_thread};
 use super::claim::{Step, in_flight, mismatched};
-use super::engine::commit_one;
+use super::engine::{commit_each, commit_one};
 use super::guard::Claim;
 use super::marked::Marked;
 use super::outcome::Outcome;
@@ -178,7 +178,7 @@ impl Inner {
         };
         let commits: Vec<Commit<'_>> =
             planned.iter_mut().map(|planned| planned.write.commit(planned.request.key)).collect();
-        engine.commit(&commits).into_iter().map(Ok).collect()
+        commit_each(&*engine, &commits).into_iter().map(Ok).collect()
     }
 
     pub(super) async fn claim_all(
@@ -354,8 +354,13 @@ impl Inner {
             let undo = write.undo();
             match swap.and_then(|swap| self.landed(request, write, swap)) {
                 Ok(Landed::Swapped(ready, _)) => done.push((index, request, undo, ready)),
-                Ok(Landed::Refused(_)) => refused = Some((index, Refused::Again)),
-                Err(fault) => refused = Some((index, Refused::Failed(fault))),
+                // The first is told.
+                Ok(Landed::Refused(_)) => {
+                    refused.get_or_insert((index, Refused::Again));
+                }
+                Err(fault) => {
+                    refused.get_or_insert((index, Refused::Failed(fault)));
+                }
             }
         }
         let synced = match &refused {

@@ -46,9 +46,10 @@ impl Claim {
         store.check_size(progress.len()).map_err(failed)?;
         let Some(stored) = &self.0.stored else { return Err(CheckpointError::NotStored { key }) };
         store.check_writable().map_err(fault)?;
-        let engine = store.engine.get().map_err(fault)?;
         // A closed store has ended its claims, whatever their records say.
         store.is_unsynced(&self.0.key).map_err(fault)?;
+        // Not before: that may have synced.
+        let engine = store.engine.get().map_err(fault)?;
         let mut seen = Some(stored.clone());
         let (record, bytes) = loop {
             let record = store.decode(&self.0.key, seen.as_deref());

@@ -9,11 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// One answer for each commit. One that the engine does not answer has failed (P9).
+pub(super) fn commit_each(engine: &dyn Engine, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+    let mut answers = engine.commit(commits);
+    answers.resize_with(commits.len(), || {
+        Err(StorageError::new("writing to", "the engine", "it answered nothing for a commit"))
+    });
+    answers
+}
+
 /// One commit alone.
 pub(super) fn commit_one(engine: &dyn Engine, commit: &Commit<'_>) -> Result<Swap, StorageError> {
-    engine.commit(std::slice::from_ref(commit)).pop().unwrap_or_else(|| {
-        Err(StorageError::new("writing to", "the engine", "it answered nothing for a commit"))
-    })
+    commit_each(engine, std::slice::from_ref(commit)).remove(0)
 }
 
 /// Hands the engine out until it is closed, in the process that opened it (rule 9). Whoever has it keeps it for one
@@ -235,5 +242,9 @@ impl Engine for LookedAt {
 
     fn sync(&self) -> Result<(), StorageError> {
         self.0.sync()
+    }
+
+    fn size(&self) -> Result<Option<u64>, StorageError> {
+        self.0.size()
     }
 }

@@ -181,8 +181,7 @@ impl Sweeper {
         let after = self.state.lock().after.clone();
         let mut due = Vec::new();
         let mut next = None;
-        let engine = self.engine.get()?;
-        engine.scan(&IndexEntry::all(), after.as_deref(), &mut |key, value| {
+        self.engine.get()?.scan(&IndexEntry::all(), after.as_deref(), &mut |key, value| {
             // What is no entry is taken for one that has come due: it stands for nothing.
             let end = IndexEntry::decode(key).map(|entry| entry.end);
             if end.is_some_and(|end| !expired(wall, end)) {
@@ -211,7 +210,9 @@ impl Sweeper {
             state.backlog = backlog;
         }
         self.telemetry.sweep_left(backlog);
-        if next.is_none() {
+        if next.is_none()
+            && let Ok(engine) = self.engine.get()
+        {
             self.measure(&*engine);
         }
         Ok(swept)
@@ -242,8 +243,7 @@ impl Sweeper {
             let over = self.retention.at(deadline.unwrap_or_else(|| self.clock.now()));
             over.max(wall.after(Duration::from_millis(1)))
         });
-        let engine = self.engine.get()?;
-        let bytes = engine.read(key.encoded())?;
+        let bytes = self.engine.get()?.read(key.encoded())?;
         let record = match self.decode(bytes.as_deref()) {
             Ok(record) => record,
             // Damage is told to whoever asks for the key, and left as it is.
@@ -258,24 +258,28 @@ impl Sweeper {
             // What was read may be swapped back to the entry's record, or have been.
             Sweeping::Stale if !self.is_undisturbed(&key, looked.stamp)? => swept.kept += 1,
             Sweeping::Stale => {
-                index::drop_entry(&*engine, stored, None)?;
+                index::drop_entry(&*self.engine.get()?, stored, None)?;
                 swept.dropped += 1;
             }
             Sweeping::Later(end) => {
-                index::drop_entry(&*engine, stored, Some(index::entry(end, token, &key)))?;
+                index::drop_entry(&*self.engine.get()?, stored, Some(index::entry(end, token, &key)))?;
                 swept.kept += 1;
             }
             Sweeping::Delete => {
-                let bytes = if Break::SweepWithoutSwap.is() { engine.read(key.encoded())? } else { bytes };
+                let bytes = if Break::SweepWithoutSwap.is() {
+                    self.engine.get()?.read(key.encoded())?
+                } else {
+                    bytes
+                };
                 let swap = Commit::swap(key.encoded(), bytes.as_deref(), None);
-                if let Swap::Refused { .. } = commit_one(&*engine, &swap)? {
+                if let Swap::Refused { .. } = commit_one(&*self.engine.get()?, &swap)? {
                     // Somebody has just claimed or settled it. If that left this entry behind, it is dropped next time.
                     swept.kept += 1;
                     return Ok(());
                 }
                 self.telemetry.swept.add(1);
                 swept.deleted += 1;
-                index::drop_entry(&*engine, stored, None)?;
+                index::drop_entry(&*self.engine.get()?, stored, None)?;
                 self.table.forget_never_granted(key.encoded(), token);
             }
         }

@@ -29,26 +29,7 @@ impl Inner {
 
     /// Makes a ceiling above `token` durable. Any number may do so at once; the greatest stands.
     fn raise_ceiling(&self, token: Token) -> Result<(), Fault> {
-        let wanted = ceiling_above(token);
-        let raised = record::encode_ceiling(wanted);
-        let key = ceiling_key();
-        let engine = self.engine.get()?;
-        let mut seen = engine.read(&key)?;
-        let durable = loop {
-            if let Some(bytes) = &seen {
-                let found = record::decode_ceiling(bytes)?;
-                if found >= wanted {
-                    break found;
-                }
-            }
-            let hints = [retention::high_water(self.wall())];
-            let swap = Commit { hints: &hints, ..Commit::swap(&key, seen.as_deref(), Some(&raised)) };
-            match commit_one(&*engine, &swap) {
-                Ok(Swap::Done) => break wanted,
-                Ok(Swap::Refused { current }) => seen = current,
-                Err(error) => return Err(error.into()),
-            }
-        };
+        let durable = self.write_ceiling(ceiling_above(token))?;
         // What was found may be another's unsynced raise, so this waits for a sync in either case.
         let ticket = self.commit.ticket(None)?;
         if !Break::CeilingUnsynced.is() {
@@ -56,5 +37,27 @@ impl Inner {
         }
         self.tokens.raised(durable);
         Ok(())
+    }
+
+    /// Writes the ceiling `wanted` unless a higher one is there, and gives the one that is there then.
+    fn write_ceiling(&self, wanted: Token) -> Result<Token, Fault> {
+        let raised = record::encode_ceiling(wanted);
+        let key = ceiling_key();
+        let engine = self.engine.get()?;
+        let mut seen = engine.read(&key)?;
+        loop {
+            if let Some(bytes) = &seen {
+                let found = record::decode_ceiling(bytes)?;
+                if found >= wanted {
+                    return Ok(found);
+                }
+            }
+            let hints = [retention::high_water(self.wall())];
+            let swap = Commit { hints: &hints, ..Commit::swap(&key, seen.as_deref(), Some(&raised)) };
+            match commit_one(&*engine, &swap)? {
+                Swap::Done => return Ok(wanted),
+                Swap::Refused { current } => seen = current,
+            }
+        }
     }
 }

@@ -25,7 +25,7 @@ pub use piece::Part;
 pub use repair::Repaired;
 pub use verify::{Flaw, Verified};
 
-use super::engine::commit_one;
+use super::engine::{commit_each, commit_one};
 use super::own::ceiling_key;
 use super::retention;
 use crate::backend::{Commit, Engine, Swap, Write};
@@ -152,7 +152,7 @@ impl<'a> Target<'a> {
                 ..Commit::swap(key, None, Some(bytes))
             })
             .collect();
-        for swap in self.engine.commit(&commits) {
+        for swap in commit_each(self.engine, &commits) {
             self.landed(&swap?)?;
         }
         Ok(())
