@@ -9,7 +9,7 @@ use super::tasks::Inline;
 use super::work::{Work, free};
 use crate::error::{ClaimError, Fault};
 use crate::key::Key;
-use crate::store::{About, Claim, KeyState, Outcome, Request as ClaimRequest, Settled};
+use crate::store::{About, Claim, Next, Outcome, Request as ClaimRequest, Settled};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use serde_bytes::ByteBuf;
@@ -113,11 +113,7 @@ impl Config {
 
     /// Whether a claim of the key would be granted, as far as one can tell without claiming it.
     pub(super) fn would_run(&self, key: &Key) -> bool {
-        self.store.inspect(key).is_ok_and(|seen| match seen.state {
-            KeyState::Absent => true,
-            KeyState::Pending | KeyState::InMemory => seen.remaining.is_none_or(|rest| rest.is_zero()),
-            KeyState::Settling | KeyState::Interrupted | KeyState::Settled => false,
-        })
+        self.store.inspect(key).is_ok_and(|seen| seen.next == Next::Granted)
     }
 
     /// Lets a request pass that has no claim.

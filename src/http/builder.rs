@@ -308,6 +308,7 @@ impl Builder {
         }
         let fits = config.patience <= Duration::from_secs(60);
         check("stream_after", format!("{:?}", config.patience), fits, "at most 60 s")?;
+        config.fingerprint.check()?;
         let plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
         check("problem_types", self.base.clone(), self.base.chars().all(plain), "the beginning of a URI")?;
         let max_hold = self.max_hold.unwrap_or(MAX_HOLD);

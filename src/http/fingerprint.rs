@@ -1,5 +1,6 @@
 //! What a request asks for, to catch one key used for two requests.
 
+use crate::error::InvalidSetting;
 use crate::fingerprint::Fingerprint;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -17,6 +18,8 @@ enum Kind {
     Whole,
     Off,
     Function(&'static str, Arc<Function>),
+    /// Makes no layer.
+    Invalid(InvalidSetting),
 }
 
 type Function = dyn Fn(&Parts, &Bytes) -> Fingerprint + Send + Sync;
@@ -50,9 +53,21 @@ impl FingerprintBy {
         Self(Kind::Function(name, Arc::new(function)))
     }
 
+    pub(super) fn invalid(setting: InvalidSetting) -> Self {
+        Self(Kind::Invalid(setting))
+    }
+
+    /// Refuses what makes no layer.
+    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
+        match &self.0 {
+            Kind::Invalid(setting) => Err(setting.clone()),
+            Kind::Whole | Kind::Off | Kind::Function(..) => Ok(()),
+        }
+    }
+
     pub(super) fn of(&self, request: &Parts, body: &Bytes) -> Option<Fingerprint> {
         match &self.0 {
-            Kind::Whole => Some(of_whole(request, body)),
+            Kind::Whole | Kind::Invalid(_) => Some(of_whole(request, body)),
             Kind::Off => None,
             Kind::Function(_, function) => Some(function(request, body)),
         }
@@ -73,10 +88,11 @@ pub(super) fn query(request: &Parts) -> &[u8] {
 
 impl fmt::Debug for FingerprintBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
+        f.write_str(match &self.0 {
             Kind::Whole => "FingerprintBy::whole",
             Kind::Off => "FingerprintBy::off",
             Kind::Function(name, _) => name,
+            Kind::Invalid(setting) => setting.setting,
         })
     }
 }

@@ -6,7 +6,10 @@ use crate::store::{CheckpointError, Claim, LossSignal};
 use crate::sync::{Mutex, Signal};
 use crate::token::Token;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// What becomes of a response: put into its extensions by a handler that knows better than the layer's rules.
 ///
@@ -107,7 +110,8 @@ impl ClaimHandle {
         Ok(self.held.borrow()?.claim().checkpoint(progress)?)
     }
 
-    /// [`checkpoint`](Self::checkpoint) for tasks.
+    /// [`checkpoint`](Self::checkpoint) for tasks. Await it to its end or drop it: the answer waits for one that has begun,
+    /// until the claim is lost.
     ///
     /// # Errors
     /// [`HandleError`].
@@ -197,29 +201,42 @@ impl Drop for Loan {
 }
 
 /// The owner of a claim whose handler runs. Dropping it, also by unwinding, drops the claim, whoever has handles.
-pub(super) struct Owned(Arc<Held>);
+pub(super) struct Owned {
+    held: Arc<Held>,
+    lost: LossSignal,
+}
 
 impl Owned {
     pub(super) fn new(claim: Claim) -> (Self, ClaimHandle) {
         let held = Arc::new(Held { slot: Mutex::new(Slot::Gone), back: Arc::new(Signal::new()) });
         let handle = ClaimHandle::new(&claim, &held);
+        let lost = handle.lost();
         *held.slot.lock() = Slot::Here(claim);
-        (Self(held), handle)
+        (Self { held, lost }, handle)
     }
 
-    /// The claim, once no handle saves progress with it. No handle does from then on.
+    /// The claim, once no handle saves progress with it. No handle does from then on. `None` if the claim is lost before
+    /// that: one who saves may be a task that is never polled again.
     pub(super) async fn take(self) -> Option<Claim> {
+        let mut lost = pin!(self.lost.raised());
         loop {
             if let Some(gone) = self.end() {
                 return gone;
             }
-            self.0.back.raised().await;
+            let mut back = pin!(self.held.back.raised());
+            let came_back = poll_fn(|context| match back.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(true),
+                Poll::Pending => lost.as_mut().poll(context).map(|_| false),
+            });
+            if !came_back.await {
+                return self.end().flatten();
+            }
         }
     }
 
     /// Takes the claim away from the handles; `None` while one has it.
     fn end(&self) -> Option<Option<Claim>> {
-        let mut slot = self.0.slot.lock();
+        let mut slot = self.held.slot.lock();
         match std::mem::replace(&mut *slot, Slot::Gone) {
             Slot::Here(claim) => Some(Some(claim)),
             Slot::Gone => Some(None),
@@ -233,7 +250,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let former = std::mem::replace(&mut *self.0.slot.lock(), Slot::Gone);
+        let former = std::mem::replace(&mut *self.held.slot.lock(), Slot::Gone);
         drop(former);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fingerprint::{FingerprintBy, of_whole, query};
 use super::key::one_header;
+use crate::error::InvalidSetting;
 use crate::fingerprint::Fingerprint;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -28,9 +29,17 @@ impl FingerprintBy {
     /// What the JSON pointers (RFC 6901) find in the body, as by [`json`](Self::json), and nothing else. What a
     /// pointer does not find differs from everything that it could. A body that is no JSON, or has a field that is nested
     /// more than 128 deep, is compared as [`whole`](Self::whole).
+    ///
+    /// A pointer is empty, for the whole body, or begins with `/`. What is no pointer makes no layer: building one is
+    /// refused.
     #[must_use]
     pub fn json_fields<P: Into<String>>(pointers: impl IntoIterator<Item = P>) -> Self {
         let pointers: Vec<String> = pointers.into_iter().map(Into::into).collect();
+        if let Some(given) = pointers.iter().find(|pointer| !is_pointer(pointer)) {
+            let (given, allowed) =
+                (format!("{given:?}"), "JSON pointers, such as \"/order/amount\" (RFC 6901)");
+            return Self::invalid(InvalidSetting { setting: "json_fields", given, allowed });
+        }
         Self::named("FingerprintBy::json_fields", move |request, body| {
             let fields = json_of(request, body).and_then(|json| {
                 let mut fields = vec![b"fields".to_vec()];
@@ -117,6 +126,19 @@ fn number(text: &str) -> Option<String> {
     Some(format!("{sign}{significant}e{exponent}"))
 }
 
+/// Whether it is a JSON pointer: empty, or steps that each begin with `/`, in which `~` stands in `~0` and `~1` alone.
+fn is_pointer(text: &str) -> bool {
+    let escaped = |rest: &str| rest.starts_with(['0', '1']);
+    (text.is_empty() || text.starts_with('/')) && text.split('~').skip(1).all(escaped)
+}
+
+/// The index that a step of a pointer names: digits, without a zero before others.
+fn index(step: &str) -> Option<usize> {
+    let digits = step.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = digits && (step == "0" || !step.starts_with('0'));
+    step.parse().ok().filter(|_| plain)
+}
+
 /// What `pointer` finds; the outer `None` if the answer is not plain, because a name on the way is there twice.
 fn find<'a>(json: &'a RawValue, pointer: &str) -> Option<Option<&'a RawValue>> {
     let mut found = json;
@@ -134,7 +156,7 @@ fn find<'a>(json: &'a RawValue, pointer: &str) -> Option<Option<&'a RawValue>> {
             }
             b'[' => {
                 let items: Vec<&RawValue> = serde_json::from_str(found.get()).ok()?;
-                step.parse::<usize>().ok().and_then(|index| items.get(index).copied())
+                index(&step).and_then(|index| items.get(index).copied())
             }
             _ => None,
         };

@@ -23,6 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 
+/// How long it is waited until another that is on its way to the key has it, or not.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// What a handler runs under.
 pub(super) struct Work {
     pub(super) config: Arc<Config>,
@@ -63,15 +66,20 @@ impl Work {
         let (owned, handle) = Owned::new(claim);
         request.extensions_mut().insert(handle);
         let answered = service.call(request).await;
-        let claim = owned.take().await.expect("the claim is taken out here alone");
-        match answered {
-            Ok(response) => self.settle(claim, response).await.map(Ok),
+        let claim = owned.take().await;
+        let response = match answered {
+            Ok(response) => response,
             Err(error) => {
                 // No outcome: a timeout inside cuts the handler off wherever it is.
                 drop(claim);
-                Ok(Err(error))
+                return Ok(Err(error));
             }
+        };
+        match claim {
+            Some(claim) => self.settle(claim, response).await,
+            None => self.unrecorded(Unrecorded::Lost).await,
         }
+        .map(Ok)
     }
 
     async fn settle<R: http_body::Body>(
@@ -92,7 +100,7 @@ impl Work {
         }
         let read = match body.size_hint().exact() {
             Some(_) => read(body, self.config.response_limit, pending()).await,
-            None => read(body, self.config.response_limit, self.patience()).await,
+            None => read(body, self.config.response_limit, self.pause(self.config.patience)).await,
         };
         let whole = match &read {
             Ok(whole) => {
@@ -112,13 +120,16 @@ impl Work {
                 self.config.counters.omitted.add(u64::from(!kept));
                 Ok(Response::from_parts(parts, body_of(read)))
             }
-            Err(unrecorded) => {
-                self.config.counters.unrecorded.add(1);
-                match unrecorded {
-                    Unrecorded::Lost => self.of_successor().await,
-                    Unrecorded::Unknown => Err(Problem::new(ProblemCode::OutcomeUnknown)),
-                }
-            }
+            Err(unrecorded) => self.unrecorded(unrecorded).await,
+        }
+    }
+
+    /// What is answered in place of a response that is not recorded.
+    async fn unrecorded<R: http_body::Body>(&self, why: Unrecorded) -> Result<Response<Body<R>>, Problem> {
+        self.config.counters.unrecorded.add(1);
+        match why {
+            Unrecorded::Lost => self.of_successor().await,
+            Unrecorded::Unknown => Err(Problem::new(ProblemCode::OutcomeUnknown)),
         }
     }
 
@@ -135,11 +146,11 @@ impl Work {
         })
     }
 
-    /// Ready when a response of unknown length is no longer waited for.
-    async fn patience(&self) {
+    /// Ready once `span` has passed.
+    async fn pause(&self, span: Duration) {
         let late = Arc::new(Signal::new());
-        // Without a timer it is not waited for at all: a stream may never end.
-        let Ok(_alarm) = self.config.store.ring(self.config.patience, &late) else { return };
+        // Without a timer it is ready at once: what is waited for may never come.
+        let Ok(_alarm) = self.config.store.ring(span, &late) else { return };
         late.raised().await;
     }
 
@@ -153,7 +164,7 @@ impl Work {
         whole: Option<&Whole>,
     ) -> Result<bool, Unrecorded> {
         let mut form = whole.map_or(Form::Omitted, Form::Whole);
-        let mut tried_again = false;
+        let (mut tried_again, mut waited) = (false, false);
         loop {
             let bytes = match form {
                 Form::Whole(body) => Some(replay::whole(parts, body, &self.config.not_stored)),
@@ -179,6 +190,11 @@ impl Work {
                 // Under the same token, trying again confirms what had landed.
                 RetryCause::Fault(ref fault) if !tried_again && !matches!(fault, Fault::Closed) => {
                     tried_again = true;
+                }
+                // Who is on the way to the key is there in a moment, or has failed: trying again tells which.
+                RetryCause::BeingTaken if !waited => {
+                    waited = true;
+                    self.pause(MOMENT).await;
                 }
                 // Dropping the claim tells the next attempt that this one may have acted.
                 _ => return Err(Unrecorded::Unknown),

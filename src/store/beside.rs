@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Store {
-    /// The terms of such a claim, with the store's defaults filled in; an error if none can be made.
+    /// The terms of such a claim, with the store's defaults filled in; an error if none can be made. Asked for by work of
+    /// whatever key: nothing is claimed.
     pub(crate) fn check(&self, request: &Request) -> Result<Terms, ClaimError> {
-        self.0.check(request).map(|request| request.terms)
+        request.resolve(&self.0.settings.terms).map(|request| request.terms)
     }
 
     /// Raises `signal` once `span` has passed on the store's clock, or once the store is closed, which cancels alarms.

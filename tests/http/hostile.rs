@@ -1,5 +1,6 @@
 //! What hostile and unlucky clients, and careless authors of services, do to the layer.
 
+use crate::faults::Syncs;
 use crate::listener::{block_on, serve};
 use crate::script::{Answer, Fails, Frames, Gate};
 use crate::world::{World, post, request};
@@ -8,9 +9,9 @@ use axum::body::Body;
 use axum::extract::Request as AxumRequest;
 use axum::response::Response as AxumResponse;
 use axum::routing::{post as post_to, put};
-use claimdb::Store;
 use claimdb::backend::Mem;
 use claimdb::http::{ClaimHandle, Disposition, FingerprintBy, Idempotency, Scope};
+use claimdb::{Durability, Store};
 use http::{Method, Request, StatusCode};
 use http_body::Body as _;
 use hyper_util::rt::TokioIo;
@@ -43,6 +44,19 @@ fn json_nested_without_end_is_compared_byte_by_byte_and_takes_no_stack() {
                 let seen = world.ask(request(Method::POST, "/orders", &json, &body));
                 assert_eq!((seen.status(), seen.is_replay()), (200, run), "P6 never stuck");
             }
+        }
+    }
+}
+
+#[test]
+fn an_index_in_a_json_pointer_is_written_in_one_way() {
+    let json = [("idempotency-key", "k"), ("content-type", "application/json")];
+    for (pointer, told) in [("/items/1", 422), ("/items/01", 200), ("/items/+1", 200), ("/items/-", 200)] {
+        let mut world = World::with(|layer| layer.fingerprint(FingerprintBy::json_fields([pointer])));
+        for (items, told) in [("[1,2]", 200), ("[1,3]", told)] {
+            let body = format!("{{\"items\":{items}}}");
+            let seen = world.ask(request(Method::POST, "/orders", &json, &body));
+            assert_eq!(seen.status(), told, "RFC 6901, section 4: {pointer} finds what it does not name");
         }
     }
 }
@@ -156,6 +170,30 @@ fn an_error_of_the_service_is_no_outcome() {
 }
 
 #[test]
+fn one_whose_key_is_just_being_taken_is_told_what_became_of_that() {
+    let memory = |layer: claimdb::http::Builder| layer.durability(Durability::Result);
+    let mut world =
+        World::with(|layer| memory(layer).lease(SEC).max_hold(SEC).fingerprint(FingerprintBy::off()));
+    let gate = Gate::default();
+    world.script.answer(Answer::held(&gate));
+    let call = world.send(post("k", ""));
+    world.advance(SEC);
+    world.storage.syncs(Syncs::Hang);
+    let store = world.store.clone();
+    let taker = std::thread::spawn(move || store.claim(claim_of("k")).unwrap().granted());
+    world.storage.until_a_sync_hangs();
+    gate.open();
+    world.pool.turn();
+    assert!(!call.seen().ended, "it is not known yet whether another has the key");
+    world.storage.syncs(Syncs::Work);
+    let successor = taker.join().unwrap();
+    world.advance(SEC / 10);
+    let seen = world.ended(&call);
+    assert!(successor.is_some());
+    assert_eq!((seen.status(), seen.code().as_str()), (409, "lease-lost"), "P3 fenced: another has it");
+}
+
+#[test]
 fn requests_that_are_too_many_write_nothing() {
     let mut world = World::with(|layer| layer.max_tasks(1));
     let gate = Gate::default();
@@ -170,6 +208,20 @@ fn requests_that_are_too_many_write_nothing() {
     assert_eq!(world.ask(post("one", "")).code(), "in-progress");
     gate.open();
     assert_eq!(world.ended(&one).status(), 200);
+}
+
+#[test]
+fn while_too_many_run_a_request_that_would_not_run_is_told_why() {
+    let quarantine = |layer: claimdb::http::Builder| layer.quarantine().max_tasks(1);
+    let mut world = World::with(quarantine);
+    world.script.answer(Answer::held(&Gate::default()));
+    world.send(post("k", ""));
+    let mut world = world.restart(quarantine);
+    world.script.answer(Answer::held(&Gate::default()));
+    world.send(post("other", ""));
+    let seen = world.ask(post("k", ""));
+    let told = (seen.status(), seen.code());
+    assert_eq!(told, (409, "interrupted".to_owned()), "rule 18: it runs when others have ended, or does not");
 }
 
 #[test]

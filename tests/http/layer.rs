@@ -4,8 +4,8 @@ use crate::script::{Answer, Frames, Gate, Handler, Script};
 use crate::world::{World, owner, post, request};
 use claimdb::backend::Mem;
 use claimdb::http::{
-    BoxTask, BuildError, Builder, ClaimHandle, HandleError, Idempotency, KeySource, Protect, Scope,
-    UnusableKey,
+    BoxTask, BuildError, Builder, ClaimHandle, FingerprintBy, HandleError, Idempotency, KeySource, Protect,
+    Scope, UnusableKey,
 };
 use claimdb::{CheckpointError, Durability, Store, SyncBy};
 use http::{Method, Request};
@@ -28,7 +28,10 @@ fn settings_out_of_bounds_are_refused_by_name() {
     type Change = fn(Builder) -> Builder;
     let long = Duration::from_secs(400 * 86_400);
     assert!(build(move |layer| layer.max_hold(long)).unwrap_err().to_string().contains("max_hold"));
-    let changes: [(&str, Change); 14] = [
+    let changes: [(&str, Change); 17] = [
+        ("json_fields", |layer| layer.fingerprint(FingerprintBy::json_fields(["/sum", "order"]))),
+        ("json_fields", |layer| layer.fingerprint(FingerprintBy::json_fields(["/a~"]))),
+        ("json_fields", |layer| layer.fingerprint(FingerprintBy::json_fields(["/a~2b"]))),
         ("methods", |layer| layer.methods([])),
         ("methods", |layer| layer.methods([Method::POST, Method::GET])),
         ("min_key_length", |layer| layer.min_key_length(0)),
@@ -248,6 +251,34 @@ fn a_handler_that_answers_while_its_progress_is_being_saved_waits_for_that() {
 }
 
 #[test]
+fn progress_that_is_half_saved_is_waited_for_no_longer_than_the_claim_lasts() {
+    use crate::faults::Syncs;
+    let mut world = World::with(|layer| layer.lease(SEC).max_hold(SEC));
+    let gate = Gate::default();
+    world.script.answer(Answer::held(&gate));
+    let call = world.send(post("k", ""));
+    let handle = world.script.last().handle.unwrap();
+    // Another syncs, so that saving waits for that. It is polled once, and kept.
+    world.storage.syncs(Syncs::Hang);
+    let store = world.store.clone();
+    let other = std::thread::spawn(move || store.claim("other").map(drop));
+    world.storage.until_a_sync_hangs();
+    let mut saving = Box::pin(handle.checkpoint_async("half"));
+    assert!(saving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    world.storage.syncs(Syncs::Work);
+    other.join().unwrap().unwrap();
+    gate.open();
+    world.pool.turn();
+    assert!(!call.seen().ended, "P4: it answered while its claim was elsewhere");
+    world.advance(SEC);
+    let seen = world.ended(&call);
+    assert_eq!((seen.status(), seen.code().as_str()), (409, "lease-lost"));
+    world.script.answer(Answer::default());
+    assert_eq!(world.ask(post("k", "")).text(), "run 2", "P6 never stuck");
+    drop(saving);
+}
+
+#[test]
 fn the_layer_and_its_parts_can_be_cloned_shown_and_sent() {
     fn is<T: Clone + std::fmt::Debug + Send + Sync>(_: &T) {}
     let world = World::new();
@@ -258,4 +289,11 @@ fn the_layer_and_its_parts_can_be_cloned_shown_and_sent() {
     let mut service = world.service.clone();
     let _ = Service::<Request<Frames>>::poll_ready(&mut service, &mut Context::from_waker(Waker::noop()));
     future(&service.call(post("k", "")));
+}
+
+#[test]
+fn a_layer_can_be_built_inside_work_of_any_key() {
+    let store = Store::builder(Mem::new()).sync_by(SyncBy::Caller).open().unwrap();
+    let build = || Idempotency::builder(&store, owner(), |_: BoxTask| {}).build().map(drop);
+    store.run("idempotency", |_| build()).expect("building a layer claims no key");
 }
