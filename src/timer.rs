@@ -5,11 +5,11 @@
 //! a key is touched. If it stalls, tasks wait longer and leases are not renewed, so it says how late it is.
 //!
 //! # Locking
-//! One mutex around the queue, never held while an alarm runs.
+//! One mutex around the queue, never held while an alarm runs. The thread is started under it.
 
 use crate::clock::{Clock, Moment, expired};
 use crate::error::StorageError;
-use crate::sync::{Mutex, Signal, spawn};
+use crate::sync::{Break, Mutex, Signal, spawn};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +74,7 @@ impl Timer {
         at: Moment,
         action: impl FnOnce() + Send + 'static,
     ) -> Result<Alarm, StorageError> {
-        let (at, sooner, start) = {
+        let (at, sooner) = {
             let mut queue = self.0.queue.lock();
             queue.next_number += 1;
             let at = (at, queue.next_number);
@@ -84,23 +84,26 @@ impl Timer {
                 drop(action);
                 return Ok(Alarm { timer: self.clone(), at });
             }
-            let sooner = at.0 < queue.looks_again;
+            let start = !queue.running;
+            if start {
+                // Under the lock: nobody may count on a thread that cannot be started.
+                let shared = Arc::clone(&self.0);
+                if let Err(error) = spawn("claimdb-timer", move || shared.run()) {
+                    drop(queue);
+                    drop(action);
+                    return Err(StorageError::new("starting the timer thread of", "the store", error));
+                }
+                queue.running = true;
+            }
+            let sooner = !start && at.0 < queue.looks_again;
             queue.looks_again = at.0.min(queue.looks_again);
             queue.alarms.insert(at, Box::new(action));
-            let start = !std::mem::replace(&mut queue.running, true);
-            (at, sooner, start)
+            (at, sooner)
         };
-        let alarm = Alarm { timer: self.clone(), at };
-        if start {
-            let shared = Arc::clone(&self.0);
-            if let Err(error) = spawn("claimdb-timer", move || shared.run()) {
-                self.0.queue.lock().running = false;
-                return Err(StorageError::new("starting the timer thread of", "the store", error));
-            }
-        } else if sooner {
+        if sooner {
             self.0.changed.notify();
         }
-        Ok(alarm)
+        Ok(Alarm { timer: self.clone(), at })
     }
 
     /// Cancels all alarms and ends the thread.
@@ -148,6 +151,27 @@ impl Shared {
             }
             self.clock.wait(&self.changed, next);
         }
+    }
+}
+
+/// Keeps an alarm that sets the next one when it rings. Dropping this cancels it.
+#[derive(Debug, Default)]
+pub(crate) struct LastAlarm(Mutex<Option<Alarm>>);
+
+impl LastAlarm {
+    /// Keeps the one that was set last. It may be kept already: an alarm can ring, and the next one be set and kept,
+    /// before it is kept itself.
+    pub(crate) fn keep(&self, alarm: Option<Alarm>) {
+        // Dropped after the lock, since that locks the timer.
+        let _cancelled = {
+            let mut kept = self.0.lock();
+            let number = |alarm: &Option<Alarm>| alarm.as_ref().map(|alarm| alarm.at.1);
+            if number(&alarm) > number(&kept) || Break::SpentAlarmKept.is() {
+                std::mem::replace(&mut *kept, alarm)
+            } else {
+                alarm
+            }
+        };
     }
 }
 

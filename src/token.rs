@@ -54,13 +54,14 @@ impl fmt::Display for Token {
     }
 }
 
-/// The first token of an opening that found `ceiling` in the store and was given `floor` by the operator.
+/// The first token of an opening that found `ceiling` in the store and was given `floor`, which lies below 2^62, by the
+/// operator: one that was granted.
 #[must_use]
 pub(crate) fn first_of_opening(ceiling: Token, floor: Token, now: WallTime) -> Token {
     let seconds = now.unix_seconds();
     let by_clock = if seconds < CLOCK_END { seconds << CLOCK_SHIFT } else { 0 };
     // Token 0 is never handed out, so that outside systems can start from "0: nothing seen".
-    Token(ceiling.0.max(by_clock).max(floor.0).max(1))
+    Token(ceiling.0.max(by_clock).max(floor.0 + 1))
 }
 
 /// The tokens of one opening.

@@ -66,12 +66,13 @@ fn a_key_that_is_none_is_refused_everywhere() {
 fn settings_out_of_bounds_are_refused_by_name() {
     let day = Duration::from_secs(86_400);
     type Set = fn(Builder, Duration) -> Builder;
-    let cases: [(&str, &str, Set, Vec<Duration>); 6] = [
+    let cases: [(&str, &str, Set, Vec<Duration>); 7] = [
         ("lease", "1 ms to 366 days", Builder::lease, vec![LESS, MAX_LEASE + NANO]),
         ("retention", "1 ms to 36525 days", Builder::retention, vec![LESS, MAX_RETENTION + NANO]),
         ("sync_limit", "1 ms to 24 h", Builder::sync_limit, vec![LESS, day + NANO]),
         ("slow_sync", "1 ms to 24 h", Builder::slow_sync, vec![LESS, day + NANO]),
-        ("sweep_every", "at most 24 h", Builder::sweep_every, vec![day + NANO]),
+        ("sweep_every", "zero, or from 1 ms to 24 h", Builder::sweep_every, vec![NANO, LESS, day + NANO]),
+        ("watch_every", "zero, or from 1 ms to 24 h", Builder::watch_every, vec![NANO, LESS, day + NANO]),
         ("lock_wait", "at most 24 h", Builder::lock_wait, vec![day + NANO]),
     ];
     let faulty = Faulty::new();
@@ -83,7 +84,7 @@ fn settings_out_of_bounds_are_refused_by_name() {
     };
     for (name, allowed, set, mut given) in cases {
         given.push(Duration::MAX);
-        if !["lock_wait", "sweep_every"].contains(&name) {
+        if !["lock_wait", "sweep_every", "watch_every"].contains(&name) {
             given.push(Duration::ZERO);
         }
         for given in given {
@@ -104,7 +105,8 @@ fn settings_out_of_bounds_are_refused_by_name() {
     }
     assert_eq!(faulty.stored(b""), [], "a store was made all the same");
 
-    let store = builder(&faulty).lease(MILLI).retention(MILLI).sync_limit(MILLI).value_limit(1).open();
+    let store = builder(&faulty).lease(MILLI).retention(MILLI).sync_limit(MILLI).value_limit(1);
+    let store = store.sweep_every(MILLI).watch_every(MILLI).open();
     store.expect("the least that is allowed").close().unwrap();
     let store = builder(&faulty).lease(MAX_LEASE).retention(MAX_RETENTION).sync_limit(day).lock_wait(day);
     let store = store.value_limit(MAX_VALUE_LIMIT).token_floor(Token::new((1 << 62) - 1)).open();

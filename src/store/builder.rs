@@ -15,7 +15,7 @@ use crate::lease::Table;
 use crate::record::{self, Durability, OnInterrupt, Terms};
 use crate::sync::{AtomicU64, Break, Mutex, Signal};
 use crate::telemetry::{Span, Telemetry};
-use crate::timer::Timer;
+use crate::timer::{LastAlarm, Timer};
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -97,7 +97,7 @@ impl Builder {
     }
 
     /// With the feature `metrics`, how often the recorder is told how many claims are live, how many callers wait and the
-    /// like; with the feature `tracing`, how soon a sync that hangs is logged. At most one day; 5 s if not set. It is done
+    /// like; with the feature `tracing`, how soon a sync that hangs is logged. From 1 ms to one day; 5 s if not set. It is done
     /// by the timer's thread, and never with [`SyncBy::Caller`]. Zero leaves it to [`Store::stats`], which does the same
     /// each time. Without either feature there is nothing to do.
     #[must_use]
@@ -158,8 +158,8 @@ impl Builder {
         self
     }
 
-    /// No token below this is handed out; it lies below 2^62. Needed after an old copy of a store was restored on a machine
-    /// whose clock is behind the time at which the copied store stopped: give the greatest token that is known.
+    /// All tokens that are handed out are above this; it lies below 2^62. Needed after an old copy of a store was restored on
+    /// a machine whose clock is behind the time at which the copied store stopped: give the greatest token that is known.
     #[must_use]
     pub fn token_floor(mut self, floor: Token) -> Self {
         self.token_floor = floor;
@@ -173,7 +173,7 @@ impl Builder {
         self
     }
 
-    /// How often the store looks for records whose retention is over and deletes them, at most one day; 60 s
+    /// How often the store looks for records whose retention is over and deletes them, from 1 ms to one day; 60 s
     /// if not set. It begins one second after the opening, on a thread of its own, and never with
     /// [`SyncBy::Caller`]. Zero leaves it to [`Store::sweep`].
     #[must_use]
@@ -257,7 +257,7 @@ impl Builder {
             timer: timer.clone(),
             clock: Arc::clone(&self.clock),
             telemetry: Arc::clone(&telemetry),
-            alarm: Mutex::default(),
+            alarm: LastAlarm::default(),
         });
         if self.sync_by == SyncBy::Thread && !self.watch_every.is_zero() {
             watch.start(self.watch_every);
@@ -293,8 +293,10 @@ impl Builder {
         check("sync_limit", format!("{sync_limit:?}"), fits, "from 1 ms to 24 h")?;
         let fits = (Duration::from_millis(1)..=day).contains(&slow_sync);
         check("slow_sync", format!("{slow_sync:?}"), fits, "from 1 ms to 24 h")?;
-        check("sweep_every", format!("{:?}", self.sweep_every), self.sweep_every <= day, "at most 24 h")?;
-        check("watch_every", format!("{:?}", self.watch_every), self.watch_every <= day, "at most 24 h")?;
+        for (setting, period) in [("sweep_every", self.sweep_every), ("watch_every", self.watch_every)] {
+            let fits = period.is_zero() || (Duration::from_millis(1)..=day).contains(&period);
+            check(setting, format!("{period:?}"), fits, "zero, or from 1 ms to 24 h")?;
+        }
         let bytes = self.name.len();
         check("name", format!("of {bytes} bytes"), (1..=64).contains(&bytes), "from 1 to 64 bytes")?;
         check("lock_wait", format!("{:?}", self.lock_wait), self.lock_wait <= day, "at most 24 h")?;

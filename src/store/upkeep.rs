@@ -3,8 +3,8 @@
 use super::Inner;
 use crate::clock::{Clock, Moment, expired};
 use crate::lease::{Loss, LossCause, Place, PlaceName, Refusal};
-use crate::sync::{Mutex, Raised, Signal};
-use crate::timer::{Alarm, Timer};
+use crate::sync::{Raised, Signal};
+use crate::timer::{Alarm, LastAlarm, Timer};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ pub(super) struct Renewal {
     place: PlaceName,
     lease: Duration,
     until: Moment,
-    alarm: Mutex<Option<Alarm>>,
+    alarm: LastAlarm,
 }
 
 impl Renewal {
@@ -29,7 +29,7 @@ impl Renewal {
         until: Moment,
     ) -> Result<Arc<Self>, Refusal> {
         let (timer, place) = (timer.clone(), place.clone());
-        let renewal = Arc::new(Self { timer, place, lease, until, alarm: Mutex::default() });
+        let renewal = Arc::new(Self { timer, place, lease, until, alarm: LastAlarm::default() });
         renewal.renew()?;
         Ok(renewal)
     }
@@ -49,8 +49,7 @@ impl Renewal {
             }
         });
         // Without a timer the lease runs out at its time, which is told like any other loss.
-        let former = std::mem::replace(&mut *self.alarm.lock(), alarm.ok());
-        drop(former);
+        self.alarm.keep(alarm.ok());
         Ok(())
     }
 }

@@ -7,9 +7,8 @@ use crate::clock::Clock;
 use crate::commit::GroupCommit;
 use crate::error::Fault;
 use crate::lease::{Mark, Table};
-use crate::sync::Mutex;
 use crate::telemetry::{Looked, Telemetry};
-use crate::timer::{Alarm, Timer};
+use crate::timer::{LastAlarm, Timer};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ pub(super) struct Watch {
     pub(super) timer: Timer,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) telemetry: Arc<Telemetry>,
-    pub(super) alarm: Mutex<Option<Alarm>>,
+    pub(super) alarm: LastAlarm,
 }
 
 impl Store {
@@ -54,7 +53,6 @@ impl Watch {
         if !IS_WATCHED {
             return;
         }
-        self.look();
         let this = Arc::downgrade(self);
         let alarm = self.timer.set(self.clock.now().after(every), move || {
             if let Some(watch) = this.upgrade() {
@@ -62,8 +60,9 @@ impl Watch {
             }
         });
         // Without a timer nobody looks but who asks for the statistics.
-        let former = std::mem::replace(&mut *self.alarm.lock(), alarm.ok());
-        drop(former);
+        self.alarm.keep(alarm.ok());
+        // At last: it calls the engine, which is somebody else's code and may panic.
+        self.look();
     }
 
     /// Looks at what is left of the store, and tells how it was closed.

@@ -42,6 +42,8 @@ pub enum Break {
     PoisonUntold,
     /// Tokens are handed out once a higher ceiling is written, and not when it is durable (rule 8).
     CeilingUnsynced,
+    /// A renewal puts its alarm, which has rung meanwhile, in place of the next one (P6).
+    SpentAlarmKept,
     /// Closing a store fences no claim (rule 9).
     CloseFencesNothing,
     /// Closing a store does not wait for the calls that are under way (rule 9).

@@ -2,17 +2,21 @@
 //! clock would end a wait for one that nobody makes.
 
 use crate::faults::{Faulty, Syncs};
-use claimdb::{ClaimError, Fault, ManualClock, Outcome, Settled, Store, SyncBy};
+use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
+use claimdb::{ClaimError, Fault, ManualClock, OpenError, Outcome, Settled, StorageError, Store, SyncBy};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
+
+/// Real time, for the test alone: what has not come about by then never will.
+const IN_TIME: Duration = Duration::from_secs(20);
 
 /// A recorder whose every handle panics once it is told to.
 #[derive(Clone, Default)]
@@ -188,4 +192,60 @@ fn a_failed_sync_poisons_though_the_subscriber_panics_over_it() {
     let told = store.claim("k");
     let poisoned = matches!(told, Err(ClaimError::Failed { fault: Fault::Poisoned(_), .. }));
     assert!(poisoned, "P9 fail closed: a failed sync went unnoticed: {told:?}");
+}
+
+/// Memory that panics when its room is asked for the second time.
+#[derive(Debug, Clone, Default)]
+struct Roomy {
+    mem: Mem,
+    asked: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct RoomyEngine(Box<dyn Engine>, Arc<AtomicU64>);
+
+impl Backend for Roomy {
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        Ok(Box::new(RoomyEngine(self.mem.open()?, Arc::clone(&self.asked))))
+    }
+}
+
+impl Engine for RoomyEngine {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.0.read(key)
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        self.0.commit(commits)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.0.scan(prefix, after, visit)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.0.sync()
+    }
+
+    fn room(&self) -> Result<(), StorageError> {
+        let before = self.1.fetch_add(1, Ordering::SeqCst);
+        assert!(before != 1, "on purpose");
+        Ok(())
+    }
+}
+
+#[test]
+fn an_engine_that_panics_at_a_look_is_looked_at_again() {
+    let (roomy, clock, every) = (Roomy::default(), ManualClock::new(), Duration::from_secs(5));
+    let builder = Store::builder(roomy.clone()).clock(clock.clone()).watch_every(every);
+    let store = builder.sweep_every(Duration::ZERO).open().unwrap();
+    for look in 2..=4 {
+        clock.advance(every);
+        let start = Instant::now();
+        while roomy.asked.load(Ordering::SeqCst) < look {
+            assert!(start.elapsed() < IN_TIME, "P6 never stuck: nobody looks for the look number {look}");
+            std::thread::yield_now();
+        }
+    }
+    store.close().unwrap();
 }
