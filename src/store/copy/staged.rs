@@ -44,6 +44,10 @@ pub(super) fn staged<T>(
     let filled = fill(&partial).and_then(|told| {
         fs::rename(&partial, path).map_err(CopyError::file("giving its name to", path))?;
         let synced = File::open(above).and_then(|above| above.sync_all());
+        if synced.is_err() {
+            // It is told as not made, so it is not to stand there when the next try comes.
+            let _ = fs::rename(path, &partial);
+        }
         synced.map_err(CopyError::file("syncing the folder", above))?;
         Ok(told)
     });
