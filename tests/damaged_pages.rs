@@ -243,3 +243,31 @@ fn files_that_an_earlier_repair_kept_stay_and_are_not_taken_for_the_new_ones() {
         assert_eq!(fs::read_to_string(earlier.join("db")).unwrap(), "earlier");
     }
 }
+
+/// redb looks at no checksum when it reads. A key that is no longer in its order would end a walk too soon, or begin it again.
+#[cfg(feature = "redb")]
+#[test]
+fn keys_that_are_out_of_order_are_told_as_damage() {
+    hush_redb();
+    // Within the records' space; and behind it, where a walk through the records would end.
+    for (at, byte) in [(2, 0xFF), (0, 2)] {
+        let place = Place::new(Engine::Redb);
+        let file = place.folder.join("redb/db");
+        let mut bytes = fs::read(&file).unwrap();
+        let key = record_key(200);
+        let found: Vec<usize> =
+            (0..bytes.len() - key.len()).filter(|from| bytes[*from..].starts_with(&key)).collect();
+        found.iter().for_each(|from| bytes[from + at] = byte);
+        fs::write(&file, bytes).unwrap();
+
+        let store = Store::builder(Engine::Redb.existing(&place.folder)).open().unwrap();
+        let whole = store.keys(None).unwrap().all(|key| key.is_ok());
+        assert!(!whole, "P9 fail closed: a walk over keys that are out of order was told as whole");
+        let copied = store.backup(place.folder.with_extension("copy"));
+        let damage = copied.as_ref().is_err_and(CopyError::is_damage);
+        assert!(damage, "P9 fail closed: a copy of keys that are out of order was made: {copied:?}");
+        drop(store);
+        let (verified, flaws) = place.verify();
+        assert!(!verified.is_sound() && flaws.len() < 1000, "P9 fail closed: {verified:?} {flaws:?}");
+    }
+}

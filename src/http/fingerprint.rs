@@ -11,15 +11,13 @@ use std::sync::Arc;
 /// What of a request is compared with the first one of its key. Method and path need not be: they are part of the
 /// key's name.
 #[derive(Clone)]
-pub struct FingerprintBy(Kind);
+pub struct FingerprintBy(pub(super) Result<Kind, InvalidSetting>);
 
 #[derive(Clone)]
-enum Kind {
+pub(super) enum Kind {
     Whole,
     Off,
     Function(&'static str, Arc<Function>),
-    /// Makes no layer.
-    Invalid(InvalidSetting),
 }
 
 type Function = dyn Fn(&Parts, &Bytes) -> Fingerprint + Send + Sync;
@@ -31,13 +29,13 @@ impl FingerprintBy {
     /// JSON that is written anew by a library that does not keep the order of names.
     #[must_use]
     pub fn whole() -> Self {
-        Self(Kind::Whole)
+        Self(Ok(Kind::Whole))
     }
 
     /// Nothing: one key used for two requests is not found, and the second one is told of the first one's response.
     #[must_use]
     pub fn off() -> Self {
-        Self(Kind::Off)
+        Self(Ok(Kind::Off))
     }
 
     /// What `function` makes of the request and its body. [`Fingerprint::of_parts`] keeps several things apart.
@@ -50,26 +48,20 @@ impl FingerprintBy {
         name: &'static str,
         function: impl Fn(&Parts, &Bytes) -> Fingerprint + Send + Sync + 'static,
     ) -> Self {
-        Self(Kind::Function(name, Arc::new(function)))
-    }
-
-    pub(super) fn invalid(setting: InvalidSetting) -> Self {
-        Self(Kind::Invalid(setting))
+        Self(Ok(Kind::Function(name, Arc::new(function))))
     }
 
     /// Refuses what makes no layer.
     pub(super) fn check(&self) -> Result<(), InvalidSetting> {
-        match &self.0 {
-            Kind::Invalid(setting) => Err(setting.clone()),
-            Kind::Whole | Kind::Off | Kind::Function(..) => Ok(()),
-        }
+        self.0.as_ref().map(drop).map_err(InvalidSetting::clone)
     }
 
     pub(super) fn of(&self, request: &Parts, body: &Bytes) -> Option<Fingerprint> {
         match &self.0 {
-            Kind::Whole | Kind::Invalid(_) => Some(of_whole(request, body)),
-            Kind::Off => None,
-            Kind::Function(_, function) => Some(function(request, body)),
+            Ok(Kind::Off) => None,
+            Ok(Kind::Function(_, function)) => Some(function(request, body)),
+            // No layer is made of what is refused.
+            Ok(Kind::Whole) | Err(_) => Some(of_whole(request, body)),
         }
     }
 }
@@ -89,10 +81,10 @@ pub(super) fn query(request: &Parts) -> &[u8] {
 impl fmt::Debug for FingerprintBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Kind::Whole => "FingerprintBy::whole",
-            Kind::Off => "FingerprintBy::off",
-            Kind::Function(name, _) => name,
-            Kind::Invalid(setting) => setting.setting,
+            Ok(Kind::Whole) => "FingerprintBy::whole",
+            Ok(Kind::Off) => "FingerprintBy::off",
+            Ok(Kind::Function(name, _)) => name,
+            Err(setting) => setting.setting,
         })
     }
 }

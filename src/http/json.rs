@@ -38,7 +38,7 @@ impl FingerprintBy {
         if let Some(given) = pointers.iter().find(|pointer| !is_pointer(pointer)) {
             let (given, allowed) =
                 (format!("{given:?}"), "JSON pointers, such as \"/order/amount\" (RFC 6901)");
-            return Self::invalid(InvalidSetting { setting: "json_fields", given, allowed });
+            return Self(Err(InvalidSetting { setting: "json_fields", given, allowed }));
         }
         Self::named("FingerprintBy::json_fields", move |request, body| {
             let fields = json_of(request, body).and_then(|json| {

@@ -18,6 +18,7 @@
 mod errors;
 mod queue;
 mod room;
+mod scan;
 
 use super::files::sync_folder;
 use super::folder::Folder;
@@ -35,11 +36,12 @@ use ::redb::{
 use errors::{call_error, open_error};
 use queue::{Job, Queue};
 use room::{Room, Roomy};
+use scan::Pair;
 use std::any::Any;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -52,10 +54,6 @@ const DEFAULT_CACHE: usize = 128 << 20;
 /// So many transactions at most are made without one that is durable, so that what nobody syncs does not keep pages
 /// for ever, and a kill does not take all of it.
 const MOST_UNSYNCED: u32 = 4096;
-/// A scan reads so many pairs, or bytes, before it shows them. No read transaction is held meanwhile: one that is
-/// held keeps every page that is replaced since.
-const PAGE_PAIRS: usize = 64;
-const PAGE_BYTES: usize = 1 << 20;
 
 /// A folder with a redb store in it.
 ///
@@ -220,6 +218,10 @@ impl RedbEngine {
         Ok(self.database().begin_read()?.open_table(TABLE)?)
     }
 
+    fn read_page(&self, prefix: &[u8], after: Option<&[u8]>, page: &mut Vec<Pair>) -> Result<(), Error> {
+        scan::read_page(&self.table()?, prefix, after, page)
+    }
+
     /// Calls redb, and tells a panic as an error.
     fn guarded<T>(
         &self,
@@ -259,24 +261,6 @@ impl RedbEngine {
         Ok(swaps)
     }
 
-    /// Adds the first pairs of `prefix` after `after` to `page`, as far as they can be read.
-    fn read_page(&self, prefix: &[u8], after: Option<&[u8]>, page: &mut Vec<Pair>) -> Result<(), Error> {
-        let from = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let (table, mut bytes) = (self.table()?, 0);
-        for pair in table.range::<&[u8]>((from, Bound::Unbounded))? {
-            let (key, value) = pair?;
-            if !key.value().starts_with(prefix) || page.len() == PAGE_PAIRS || bytes >= PAGE_BYTES {
-                break;
-            }
-            bytes += key.value().len() + value.value().len();
-            page.push((key.value().to_vec(), value.value().to_vec()));
-        }
-        Ok(())
-    }
-
     /// Syncs what redb's own syncs leave out.
     fn sync_names(&self) -> io::Result<()> {
         File::open(self.folder.main())?.sync_all()?;
@@ -303,9 +287,6 @@ impl RedbEngine {
         matches!(closed, Ok(Ok(()))) && !self.synced.lock().failed && self.sync_names().is_ok()
     }
 }
-
-/// A key and its value.
-type Pair = (Vec<u8>, Vec<u8>);
 
 type Bytes = &'static [u8];
 
