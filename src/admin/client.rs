@@ -44,17 +44,6 @@ pub enum ClientError {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// Something else is there.
-    #[error(
-        "connecting to {path}: it is {what} and not a socket; give the path at which the service serves its admin socket, or \
-         with --store the folder of a store that no process has open"
-    )]
-    NotASocket {
-        /// The path.
-        path: String,
-        /// What is there.
-        what: &'static str,
-    },
     /// Another user's process is there.
     #[error(
         "connecting to {path}: it is served by the user with the id {uid}, who is neither root nor you; nothing was asked"
@@ -74,6 +63,17 @@ pub enum ClientError {
         path: String,
         /// What went wrong.
         why: String,
+    },
+    /// Something else is there.
+    #[error(
+        "connecting to {path}: it is {what} and not a socket; give the path at which the service serves its admin socket, or \
+         with --store the folder of a store that no process has open"
+    )]
+    NotASocket {
+        /// The path.
+        path: String,
+        /// What is there.
+        what: &'static str,
     },
 }
 
