@@ -1,8 +1,8 @@
 //! From the end of a claim to the waiter awake, of a thread and of a task, each beside a bare hand-over.
 
 use claimdb::backend::Mem;
-use claimdb::{Durability, Request, Store};
-use criterion::Criterion;
+use claimdb::{Claim, Durability, Request, Store};
+use criterion::{Bencher, Criterion};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -15,29 +15,7 @@ pub fn wake_up(c: &mut Criterion) {
     let store = Store::builder(Mem::new()).durability(Durability::Result).open().unwrap();
     let wait = Request::new("k").wait(Duration::from_secs(60)).lease(Duration::from_secs(3600));
     let take = || store.claim(&wait).unwrap().granted().unwrap();
-    group.bench_function("claimdb", |b| {
-        b.iter_custom(|times| {
-            handovers(
-                times,
-                |begin| {
-                    let held = take();
-                    begin();
-                    while store.stats().waiters == 0 {
-                        std::hint::spin_loop();
-                    }
-                    let start = Instant::now();
-                    drop(held);
-                    start
-                },
-                || {
-                    let held = take();
-                    let awake = Instant::now();
-                    drop(held);
-                    awake
-                },
-            )
-        });
-    });
+    group.bench_function("claimdb", |b| by_claims(b, &store, take));
     let (flag, changed) = (Mutex::new((false, false)), Condvar::new());
     group.bench_function("floor: a bare condvar", |b| {
         b.iter_custom(|times| {
@@ -66,29 +44,7 @@ pub fn wake_up(c: &mut Criterion) {
         });
     });
     let take = || on_this_thread(store.claim_async(&wait)).unwrap().granted().unwrap();
-    group.bench_function("claimdb, a task", |b| {
-        b.iter_custom(|times| {
-            handovers(
-                times,
-                |begin| {
-                    let held = take();
-                    begin();
-                    while store.stats().waiters == 0 {
-                        std::hint::spin_loop();
-                    }
-                    let start = Instant::now();
-                    drop(held);
-                    start
-                },
-                || {
-                    let held = take();
-                    let awake = Instant::now();
-                    drop(held);
-                    awake
-                },
-            )
-        });
-    });
+    group.bench_function("claimdb, a task", |b| by_claims(b, &store, take));
     let flag = Mutex::new((None::<Waker>, false));
     group.bench_function("floor: a bare waker", |b| {
         b.iter_custom(|times| {
@@ -124,6 +80,31 @@ pub fn wake_up(c: &mut Criterion) {
         });
     });
     group.finish();
+}
+
+/// Claims that are taken by `take`, each dropped when the next one waits for it.
+fn by_claims(b: &mut Bencher<'_>, store: &Store, take: impl Fn() -> Claim + Sync) {
+    b.iter_custom(|times| {
+        handovers(
+            times,
+            |begin| {
+                let held = take();
+                begin();
+                while store.stats().waiters == 0 {
+                    std::hint::spin_loop();
+                }
+                let start = Instant::now();
+                drop(held);
+                start
+            },
+            || {
+                let held = take();
+                let awake = Instant::now();
+                drop(held);
+                awake
+            },
+        )
+    });
 }
 
 /// The smallest runtime there is: a thread that sleeps until it is woken.
