@@ -112,7 +112,20 @@ fn what_a_dead_process_left_is_replaced_and_nothing_else_is() {
 
     assert!(serve(Path::new("")).is_err() && serve(Path::new("/")).is_err());
     assert!(matches!(serve(&at("none/admin.sock")), Err(ServeError::System { .. })));
-    assert!(refused(serve(&at(&"x".repeat(120)))).contains("shorten it"));
+    let long = refused(serve(&at(&"x".repeat(120))));
+    assert!(long.contains("108 bytes") && long.contains("nearer to the root"), "{long}");
+}
+
+#[test]
+fn no_socket_is_made_in_a_stores_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Store::open(place.path().join("claims")).unwrap();
+    for path in ["claims/admin.sock", "claims/sled/admin.sock"] {
+        let path = place.path().join(path);
+        let told = refused(store.serve_admin(&path));
+        assert!(told.contains("in the folder of the store") && !path.exists(), "{told}");
+    }
+    store.close().unwrap();
 }
 
 #[test]

@@ -6,12 +6,13 @@
 #[allow(dead_code)] // each test file uses a part
 mod faults;
 
-use claimdb::backend::{Backend, Mem};
+use claimdb::backend::{Backend, Engine, Mem};
 use claimdb::{
     Claim, CopyError, Durability, ManualClock, Omission, OnInterrupt, OpenError, Outcome, Request,
-    Resolution, Settled, Store, SyncBy, Token, WallTime,
+    Resolution, Settled, StorageError, Store, SyncBy, Token, WallTime,
 };
 use faults::{FAULTS, Fault, Faulty};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -233,6 +234,48 @@ fn what_cannot_be_copied_or_copied_to_is_told_and_left_alone() {
     let (told, target) = (migrate(&source, &Mem::new(), &clock), Faulty::new());
     assert!(matches!(told, Err(CopyError::Open(OpenError::Damaged { .. }))), "P2: {told:?}");
     assert!(target.stored(&[]).is_empty());
+}
+
+/// A place that an engine does not open.
+#[derive(Debug)]
+struct Unopened(OpenError);
+
+impl Backend for Unopened {
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        Err(self.0.clone())
+    }
+}
+
+#[test]
+fn a_copy_that_could_not_be_begun_is_told_as_a_copy_and_by_the_folder_that_was_asked_for() {
+    let clock = ManualClock::new();
+    let (source, _) = filled(&clock);
+    let above = tempfile::tempdir().unwrap();
+    let copy = above.path().join("copy");
+    let place = || "copy.partial".to_owned();
+    let failed = |kind: io::ErrorKind| StorageError::new("writing to", "copy.partial", io::Error::from(kind));
+    let full = failed(io::ErrorKind::StorageFull);
+    for (error, advice) in [
+        (OpenError::DiskFull { place: place(), source: full.clone() }, "make room on it"),
+        (OpenError::Storage { place: place(), source: full }, "make room on it"),
+        (
+            OpenError::Storage { place: place(), source: failed(io::ErrorKind::PermissionDenied) },
+            "mend the cause",
+        ),
+    ] {
+        let store = open(&source, &clock);
+        let backed_up = store.backup_into(&copy, |_| Box::new(Unopened(error.clone())));
+        store.close().unwrap();
+        let migrated = Store::builder(source.clone()).clock(clock.clone());
+        let migrated = migrated.migrate_into(&copy, |_| Box::new(Unopened(error.clone())));
+        for told in [backed_up, migrated] {
+            let told = told.expect_err("there is no copy").to_string();
+            let begins = format!("copying a store into {}: writing to copy.partial failed: ", copy.display());
+            assert!(told.starts_with(&begins) && told.contains(advice), "{told}");
+            assert!(!told.contains("opening"), "nobody has asked for that: {told}");
+        }
+        assert!(!copy.exists() && !above.path().join("copy.partial").exists());
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn is_told_as_damaged(what: &str, ended: &Ended) {
     for other in ["mend the cause", "Mend the cause", "try again"] {
         assert!(!err.contains(other), "{what} gives two pieces of advice: {err}");
     }
+    assert!(!err.contains("panicked at"), "{what} tells what its engine says to those who wrote it: {err}");
 }
 
 #[test]

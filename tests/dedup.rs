@@ -11,6 +11,8 @@ mod keys;
 mod place;
 #[path = "dedup/stops.rs"]
 mod stops;
+#[path = "dedup/stores.rs"]
+mod stores;
 
 use place::{Numbers, Place, assert_same, first_seen, lines, made_up};
 use std::collections::HashSet;

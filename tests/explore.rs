@@ -180,11 +180,7 @@ fn the_picture_stands_on_its_own() {
 
 #[test]
 fn wrong_use_is_told_by_its_exit_code() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let nowhere = folder.path().join("no").join("such.svg");
-    let (there, nowhere) = (folder.path().join("there.svg"), nowhere.to_str().expect("it is UTF-8"));
-    let there = there.to_str().expect("it is UTF-8");
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 7] = [
         (&["--protocol", "hope"], 2, "ack-early"),
         (&["--clients", "1"], 2, "2..=4"),
         (&["--clients", "5"], 2, "2..=4"),
@@ -192,15 +188,36 @@ fn wrong_use_is_told_by_its_exit_code() {
         (&["--promise", "p10"], 2, "p9"),
         (&["--width", "10"], 2, "60"),
         (&["--serve", "3000", "--json"], 2, "--json"),
-        (&["--crashes", "0", "--promise", "p1", "--svg", there], 2, "nothing breaks"),
-        (&["--crashes", "0", "--svg", nowhere], 1, "give --svg a file"),
     ];
     for (args, code, told) in cases {
         let output = run(args);
         assert_eq!((output.status.code(), out(&output)), (Some(code), ""), "{args:?}: {}", err(&output));
         assert!(err(&output).contains(told), "{args:?}: {}", err(&output));
     }
-    assert!(!std::path::Path::new(there).exists());
+}
+
+#[test]
+fn what_was_found_is_told_though_the_picture_cannot_be_drawn() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let (there, nowhere) = (folder.path().join("there.svg"), folder.path().join("no/such.svg"));
+    let path = |path: &std::path::Path| path.to_str().expect("it is UTF-8").to_owned();
+    for (protocol, args, code, told) in [
+        ("naive", vec!["--svg".to_owned(), path(&nowhere)], 1, "give --svg a file"),
+        (
+            "claim",
+            vec!["--promise".to_owned(), "p1".to_owned(), "--svg".to_owned(), path(&there)],
+            2,
+            "nothing breaks",
+        ),
+    ] {
+        let mut all = vec!["--crashes", "0", "--protocol", protocol];
+        all.extend(args.iter().map(String::as_str));
+        let output = run(&all);
+        assert_eq!(output.status.code(), Some(code), "{all:?}: {}", err(&output));
+        assert!(err(&output).contains(told), "{all:?}: {}", err(&output));
+        assert!(out(&output).contains("P1 one holder"), "{all:?}: what was found is lost: {}", out(&output));
+    }
+    assert!(!there.exists());
 }
 
 #[test]

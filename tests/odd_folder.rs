@@ -195,6 +195,24 @@ fn what_is_not_a_file_is_damage_and_nobody_waits_for_it() {
 }
 
 #[test]
+fn a_file_in_place_of_the_engines_folder_is_told_as_that() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        let (files, away) = (folder.path().join(engine.name()), folder.path().join("away"));
+        fs::rename(&files, &away).unwrap();
+        fs::write(&files, "mine").unwrap();
+        let expected = format!("`{}` in it is not a folder; move it away", engine.name());
+        for text in damages(engine, folder.path()) {
+            assert!(text.contains(&expected), "{engine:?}: it does not say what is there: {text}");
+        }
+        assert_eq!(fs::read(&files).unwrap(), b"mine", "{engine:?}: what is somebody's was touched");
+        fs::remove_file(&files).unwrap();
+        fs::rename(&away, &files).unwrap();
+        assert!(has_its_record(engine, folder.path()));
+    }
+}
+
+#[test]
 fn what_is_left_of_a_store_is_never_begun_anew() {
     for &engine in Engine::ALL {
         for left in ["tail", "reserve", "clean", "compacting"] {

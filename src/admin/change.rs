@@ -127,9 +127,7 @@ fn changeable(
 ) -> Result<Token, (Code, String)> {
     let state = |why: &str| Err((Code::State, why.to_owned()));
     if told.is(KeyState::Absent) {
-        let why = "there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a key \
-                   that has one";
-        return Err((Code::NoSuchKey, why.to_owned()));
+        return Err((Code::NoSuchKey, NO_SUCH_KEY.to_owned()));
     }
     if told.is(KeyState::Settled) {
         return state(
@@ -158,6 +156,10 @@ fn changeable(
     }
     Ok(token)
 }
+
+/// What is wrong with a key that is not there, and what to do: it stands behind what was tried on it.
+pub const NO_SUCH_KEY: &str = "there is no such key, or it is forgotten; see what there is with claimdb list, and give the \
+                               scope of a key that has one";
 
 const RELEASING: &str = "releasing";
 const RESOLVING: &str = "resolving";

@@ -3,7 +3,8 @@
 use super::PROTOCOL;
 use super::answer::Answer;
 use super::command::Command;
-use super::wire::{Request, peer, push_line};
+use super::wire::{MAX_PATH, Request, peer, push_line};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::geteuid;
@@ -75,6 +76,17 @@ pub enum ClientError {
         /// What is there.
         what: &'static str,
     },
+    /// The system takes no socket's path of this length.
+    #[error(
+        "connecting to {path}: a socket's path has at most {MAX_PATH} bytes, and this one has {length}; go into its folder, and \
+         give its name alone"
+    )]
+    PathTooLong {
+        /// The path.
+        path: String,
+        /// How many bytes it has.
+        length: usize,
+    },
 }
 
 impl Client {
@@ -84,11 +96,15 @@ impl Client {
     /// [`ClientError`] if nobody is there, or somebody else is.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
         let (path, name) = (path.as_ref(), path.as_ref().display().to_string());
-        let connecting = |error: rustix::io::Errno| ClientError::Connecting {
+        let connecting = |error: Errno| ClientError::Connecting {
             path: name.clone(),
             source: Arc::new(io::Error::from(error)),
         };
-        let address = SocketAddrUnix::new(path).map_err(connecting)?;
+        let length = path.as_os_str().len();
+        let address = SocketAddrUnix::new(path).map_err(|error| match error {
+            Errno::NAMETOOLONG => ClientError::PathTooLong { path: name.clone(), length },
+            error => connecting(error),
+        })?;
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None);
         let socket = socket.map_err(connecting)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(connecting)?;

@@ -2,13 +2,14 @@
 //! only if it is still the one that was made.
 
 use super::serve::ServeError;
+use super::wire::MAX_PATH;
+use crate::backend::store_around;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use rustix::net::SocketFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::geteuid;
-use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,8 +57,19 @@ impl SocketFile {
             return Err(refused(format!("{why}; take that back with chmod o-w, or choose another folder")));
         }
         let path = parent.join(name);
+        if let Some(store) = store_around(&parent) {
+            let why = format!(
+                "it lies in the folder of the store {}, whose files are copied, moved and put back together; choose a path \
+                 outside of it",
+                store.display()
+            );
+            return Err(refused(why));
+        }
         let address = SocketAddrUnix::new(&path).map_err(|_| {
-            refused(format!("{} bytes are too many for a socket's path; shorten it", path_length(&path)))
+            let (name, length) = (path.display(), path.as_os_str().len());
+            refused(format!(
+                "a socket's path has at most {MAX_PATH} bytes, and {name} has {length}; choose a folder nearer to the root"
+            ))
         })?;
         let socket = match bound(&address) {
             Err(Errno::ADDRINUSE) => {
@@ -168,9 +180,4 @@ fn remove_left_behind(path: &Path, address: &SocketAddrUnix) -> Result<(), Resul
 
 fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
-}
-
-fn path_length(path: &Path) -> usize {
-    let path: &OsStr = path.as_ref();
-    path.len()
 }

@@ -32,7 +32,7 @@ mod stats;
 mod wire;
 
 pub use answer::{Answer, Code, Did, KeyTold, Stored};
-pub use change::would_refuse;
+pub use change::{NO_SUCH_KEY, would_refuse};
 pub use client::{Client, ClientError};
 pub use command::{Command, KeyName, Settle, Value, Wanted, from_hex};
 pub use perform::{Answers, ask};
@@ -50,7 +50,8 @@ impl Store {
     ///
     /// # Errors
     /// [`ServeError`] if there is something at `path` that is not the socket of a process that has ended, if others could
-    /// put something of theirs there, or if the system refuses.
+    /// put something of theirs there, if it lies in the folder of a store, if its real path has more bytes than the system
+    /// takes for a socket (108 on Linux), or if the system refuses.
     pub fn serve_admin(&self, path: impl AsRef<Path>) -> Result<Serving, ServeError> {
         Server::new().serve(self, path)
     }

@@ -4,6 +4,9 @@ use super::serve::Peer;
 use serde::{Deserialize, Serialize};
 use std::os::unix::net::UnixStream;
 
+/// How many bytes the path of a socket has at most.
+pub(super) const MAX_PATH: usize = if cfg!(target_os = "linux") { 108 } else { 104 };
+
 /// A request, of which the version alone is read first.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Request<'a> {

@@ -108,6 +108,9 @@ impl Folder {
         for name in ["format", "clean", "tail", "reserve"] {
             is_file_or_gone(&path, name, &place)?;
         }
+        for name in [files.engine.to_owned(), format!("{}/blobs", files.engine)] {
+            is_folder_or_gone(&path, &name, &place)?;
+        }
         for name in [files.main, "conf"] {
             is_file_or_gone(&path, &format!("{}/{name}", files.engine), &place)?;
         }
@@ -327,6 +330,16 @@ fn is_file_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenErr
     match fs::metadata(folder.join(name)) {
         Ok(found) if !found.is_file() => {
             Err(OpenError::damaged(place, &StoreDamage::NotAFile { name: name.to_owned() }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what is not a folder, in which no engine finds its files.
+fn is_folder_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenError> {
+    match fs::metadata(folder.join(name)) {
+        Ok(found) if !found.is_dir() => {
+            Err(OpenError::damaged(place, &StoreDamage::NotAFolder { name: name.to_owned() }))
         }
         _ => Ok(()),
     }

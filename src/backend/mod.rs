@@ -115,8 +115,11 @@ pub(crate) fn make_openable(path: &Path) -> Result<Option<PathBuf>, OpenError> {
     in_folder(path).make_openable()
 }
 
-/// The store in whose folder the folder `path` lies, or which it is.
-pub(crate) fn store_around(path: &Path) -> Option<&Path> {
+/// The store in whose folder the folder `path` lies, or which it is. Goes by the names in `path`, so links in it are to be
+/// followed first ([`canonicalize`](std::fs::canonicalize)). What is written there would be lost, moved and put back
+/// together with the store. A store counts from its first sync on.
+#[must_use]
+pub fn store_around(path: &Path) -> Option<&Path> {
     #[cfg(any(feature = "sled", feature = "redb"))]
     return format::store_around(path);
     #[cfg(not(any(feature = "sled", feature = "redb")))]

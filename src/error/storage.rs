@@ -51,7 +51,7 @@ impl StorageError {
     }
 
     /// Whether it says that the disk is full, or the user's share of it.
-    pub(super) fn is_of_full_disk(&self) -> bool {
+    pub(crate) fn is_of_full_disk(&self) -> bool {
         let mut source: Option<&(dyn Error + 'static)> = Some(&*self.source);
         while let Some(error) = source {
             let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

@@ -45,6 +45,10 @@ pub(crate) enum StoreDamage {
     )]
     NotAFile { name: String },
     #[error(
+        "`{name}` in it is not a folder; move it away, and put that folder of a backup there, or the one that was there before"
+    )]
+    NotAFolder { name: String },
+    #[error(
         "its file `{file}` has {} and was closed with {closed_with}; something cut it since",
         bytes(length)
     )]
@@ -123,6 +127,7 @@ impl StoreDamage {
     pub(crate) fn remedy(&self) -> Remedy {
         match self {
             Self::NotAFile { .. }
+            | Self::NotAFolder { .. }
             | Self::FormatOf { .. }
             | Self::OtherFiles { .. }
             | Self::RedbsFormat { .. }

@@ -3,7 +3,7 @@
 use crate::ask::{ASK_IT, Place, closed, opened_to_look, unexpected};
 use crate::counts::Counts;
 use crate::failure::Failure;
-use crate::out::tell;
+use crate::out::tell_done;
 use claimdb::admin::{Answer, Command};
 use claimdb::backend;
 use std::path::{PathBuf, absolute};
@@ -63,6 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     };
-    tell(args.json, || counts.text("backed up"), || counts.json())?;
+    tell_done(args.json, || counts.text("backed up"), || counts.json())?;
     counts.nothing_unreadable("backing up", &args.target, "keep the backups from before")
 }

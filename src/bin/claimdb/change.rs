@@ -3,7 +3,7 @@
 use crate::ask::{KeyArgs, Place, refused, unexpected};
 use crate::confirm;
 use crate::failure::Failure;
-use crate::out::{write_json, write_line};
+use crate::out::tell_done;
 use crate::told;
 use claimdb::admin::{Answer, Command, KeyName, would_refuse};
 use serde_json::json;
@@ -73,15 +73,15 @@ pub(crate) fn run(
         Answer::Changed { did, before } => (did, before),
         other => return Err(unexpected(&other)),
     };
-    if changing.json {
-        return write_json(&json!({ "did": did, "before": before }));
-    }
-    write_line(format_args!(
-        "{}: {} (was {}, attempt {}, token {})",
-        did.text(),
-        told::name(&before),
-        before.state,
-        before.attempt,
-        before.token.as_deref().unwrap_or("-")
-    ))
+    let text = || {
+        format!(
+            "{}: {} (was {}, attempt {}, token {})",
+            did.text(),
+            told::name(&before),
+            before.state,
+            before.attempt,
+            before.token.as_deref().unwrap_or("-")
+        )
+    };
+    tell_done(changing.json, text, || json!({ "did": did, "before": before }))
 }

@@ -2,7 +2,7 @@
 
 use crate::counts::{self, Counts};
 use crate::failure::Failure;
-use crate::out::{counted, tell};
+use crate::out::{counted, tell_done};
 use claimdb::Store;
 use serde_json::json;
 use std::path::PathBuf;
@@ -49,6 +49,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         json["bytes_after"] = json!(after);
         json
     };
-    tell(args.json, text, json)?;
+    tell_done(args.json, text, json)?;
     copied.nothing_unreadable("compacting", &args.store, "keep the backups from before")
 }

@@ -18,11 +18,15 @@ pub(crate) use options::Args;
 
 use crate::failure::Failure;
 use crate::out::note;
-use claimdb::{Store, Token};
+use crate::place;
+use claimdb::backend::Sled;
+use claimdb::{OpenError, Store, Token};
 use claims::Claims;
 use input::{Batch, Input};
 use keys::{Found, Keyed, Keys};
 use output::{Output, Written};
+use std::fs;
+use std::path::Path;
 use std::thread::{Scope, ScopedJoinHandle, available_parallelism, scope};
 use summary::Summary;
 
@@ -33,11 +37,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut input = Input::open(args.file.as_deref(), args.batch)?;
     let output = Output::standard(&input)?;
     let rejects = match &args.rejects {
-        Some(path) => Some(Output::rejects(path, &input)?),
+        Some(path) => {
+            place::is_outside_stores("keeping rejected lines in", path, Some(&args.store))?;
+            Some(Output::rejects(path, &input)?)
+        }
         None => None,
     };
-    let store = Store::open(&args.store)
-        .map_err(|error| Failure::opening(&error, "wait until that has ended, or use another store"))?;
+    let store = open(&args.store)?;
     let claims = Claims::new(&store, args.retain);
     let mut run = Run {
         keys: Keys::new(args.key.as_ref()),
@@ -60,6 +66,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "all lines were written; running again can write the last ones again",
         )
     })
+}
+
+/// The store in `folder`, which is made if there is none, but not the folders above it: in a path that is mistyped an empty
+/// store would pass for one that has seen nothing.
+fn open(folder: &Path) -> Result<Store, Failure> {
+    let failed =
+        |error: &OpenError| Failure::opening(error, "wait until that has ended, or use another store");
+    match Store::builder(Sled::existing(folder)).open() {
+        Err(OpenError::NoStore { .. }) => {}
+        opened => return opened.map_err(|error| failed(&error)),
+    }
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above.filter(|above| !above.exists()) {
+        return Err(Failure::failed(
+            format_args!("opening the store {}", folder.display()),
+            format_args!("there is none, and no folder {} to make one in", above.display()),
+            "if the path is right, make that folder with mkdir",
+        ));
+    }
+    place::is_outside_stores("making the store", folder, None)?;
+    let store = Store::open(folder).map_err(|error| failed(&error))?;
+    let made = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    note(format_args!("new store: made {}; no line was seen before", made.display()));
+    Ok(store)
 }
 
 struct Run<'a> {

@@ -4,7 +4,6 @@
 use claimdb::backend::Redb;
 use claimdb::backend::{Backend, Sled};
 use clap::ValueEnum;
-use std::panic;
 use std::path::Path;
 
 /// A storage engine that keeps a store in a folder.
@@ -35,15 +34,4 @@ impl Engine {
             Self::Redb => Box::new(Redb::existing(folder)),
         }
     }
-}
-
-/// An engine's panic over a page that it cannot read is caught, once for each try, and is no news. All others are told.
-pub(crate) fn hush() {
-    let tell = panic::take_hook();
-    panic::set_hook(Box::new(move |panic| {
-        let of_engine = |file: &str| file.contains("/sled-0.") || file.contains("/redb-4.");
-        if !panic.location().is_some_and(|at| of_engine(at.file())) {
-            tell(panic);
-        }
-    }));
 }

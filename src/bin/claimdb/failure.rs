@@ -1,5 +1,6 @@
 //! Why a command did not do what it was asked, and its exit code.
 
+use claimdb::admin::NO_SUCH_KEY;
 use claimdb::{ClaimError, CopyError, OpenError, RetryCause, SettleError};
 use std::fmt::Display;
 use std::io::Write;
@@ -37,6 +38,8 @@ pub(crate) enum Failure {
     Broken(String),
     NoSuchKey(String),
     State(String),
+    /// No failure: nobody reads on, so nothing more is looked for.
+    Unread,
 }
 
 impl Failure {
@@ -70,10 +73,7 @@ impl Failure {
 
     /// `doing` says what was tried, and on which key.
     pub(crate) fn no_such_key(doing: impl Display) -> Self {
-        Self::NoSuchKey(format!(
-            "{doing}: there is no such key, or it is forgotten; see what there is with claimdb list, and give the scope of a \
-             key that has one"
-        ))
+        Self::NoSuchKey(format!("{doing}: {NO_SUCH_KEY}"))
     }
 
     pub(crate) fn claiming(line: u64, error: &ClaimError) -> Self {
@@ -108,6 +108,7 @@ impl Failure {
             | Self::State(text) => text,
             #[cfg(feature = "explore")]
             Self::Broken(text) => text,
+            Self::Unread => return self,
         };
         *text = format!("{doing} a key: {text}");
         self
@@ -124,6 +125,7 @@ impl Failure {
             Self::Broken(text) => (5, text),
             Self::NoSuchKey(text) => (6, text),
             Self::State(text) => (7, text),
+            Self::Unread => return ExitCode::SUCCESS,
         };
         // With standard error gone there is nobody left to tell; the exit code still does.
         let _ = writeln!(std::io::stderr(), "error: {text}");

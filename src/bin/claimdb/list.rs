@@ -2,7 +2,7 @@
 
 use crate::ask::{Place, bytes_of, refused, unexpected};
 use crate::failure::Failure;
-use crate::out::{counted, note, write_json, write_line};
+use crate::out::{counted, json_line, note, write_json, write_one_of_many};
 use crate::{span, told};
 use claimdb::admin::{Answer, Command, Wanted};
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// List keys by their state, scope and age
 ///
-/// Changes nothing, and reads everything that is stored. Keys that are being settled at this moment are left out. Records
+/// Changes nothing, and reads everything that is stored, unless nobody reads on (| head). Keys that are being settled at this moment are left out. Records
 /// that cannot be read are listed in whatever states were asked for, within --limit, and end it with exit code 4.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -94,12 +94,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         told_of += 1;
         unsound += u64::from(told.error.is_some());
         if args.json {
-            return write_json(&told);
+            return write_one_of_many(json_line(&told)?);
         }
         if told_of == 1 {
-            write_line(told::HEAD)?;
+            write_one_of_many(told::HEAD)?;
         }
-        write_line(told::row(&told))
+        write_one_of_many(told::row(&told))
     })?;
     let (keys, damaged, more, cut_off) = match last {
         Answer::Listed { keys, damaged, more } => (keys, damaged, more, None),

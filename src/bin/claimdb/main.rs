@@ -19,6 +19,8 @@ mod list;
 mod migrate;
 mod out;
 mod pages;
+mod panics;
+mod place;
 mod purge;
 mod release;
 mod repair;
@@ -29,6 +31,7 @@ mod told;
 mod verify;
 
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use std::process::ExitCode;
 
 /// A store of claims: do each piece of work once.
@@ -63,7 +66,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::parse();
+    match panics::told(|| run(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
         Command::Backup(args) => backup::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Compact(args) => compact::run(&args),
@@ -83,9 +94,5 @@ fn main() -> ExitCode {
         Command::Resolve(args) => resolve::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Verify(args) => verify::run(&args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
     }
 }

@@ -4,7 +4,7 @@ use crate::built::EngineNames;
 use crate::counts::Counts;
 use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::out::tell;
+use crate::out::tell_done;
 use claimdb::{CopyError, OpenError, Store};
 use clap::ValueEnum as _;
 use std::path::PathBuf;
@@ -63,6 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         _ => Failure::copying(&error),
     })?);
-    tell(args.json, || copied.text("copied"), || copied.json())?;
+    tell_done(args.json, || copied.text("copied"), || copied.json())?;
     copied.nothing_unreadable("copying", &args.target, "keep the source, and the backups from before")
 }

@@ -13,35 +13,62 @@ pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
     format!("{count} {noun}")
 }
 
-/// Writes to standard output. A reader that is gone has had enough.
+const RUN_AGAIN: &str = "look at where standard output goes, then run it again";
+
+/// Writes to standard output what a command that changes nothing has to tell. A reader that is gone has had enough.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
-    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            let advice = "what the command changes is changed; look at where standard output goes";
-            Err(Failure::failed("writing to standard output", error, advice))
-        }
-        _ => Ok(()),
-    }
+    out(bytes, RUN_AGAIN).map(drop)
 }
 
-/// Writes a line to standard output.
+/// Writes a line to standard output, as [`write`].
 pub(crate) fn write_line(line: impl Display) -> Result<(), Failure> {
     write(format!("{line}\n").as_bytes())
 }
 
-/// Writes `told` to standard output as one line of JSON.
+/// Writes `told` to standard output as one line of JSON, as [`write`].
 pub(crate) fn write_json(told: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(told);
-    write_line(line.map_err(|error| Failure::failed("writing JSON", error, "report this"))?)
+    write_line(json_line(told)?)
 }
 
-/// Writes a line to standard output, as text or as JSON.
-pub(crate) fn tell(
+/// Writes one line of many to standard output. Once its reader is gone, [`Failure::Unread`] says that no more are wanted.
+pub(crate) fn write_one_of_many(line: impl Display) -> Result<(), Failure> {
+    match out(format!("{line}\n").as_bytes(), RUN_AGAIN)? {
+        Reader::There => Ok(()),
+        Reader::Gone => Err(Failure::Unread),
+    }
+}
+
+/// Writes a line on what a command has changed to standard output, as text or as JSON.
+pub(crate) fn tell_done(
     as_json: bool,
     text: impl FnOnce() -> String,
     json: impl FnOnce() -> Value,
 ) -> Result<(), Failure> {
-    if as_json { write_json(&json()) } else { write_line(text()) }
+    write_done(if as_json { json_line(&json())? } else { text() })
+}
+
+/// Writes a line on what a command has changed to standard output.
+pub(crate) fn write_done(line: impl Display) -> Result<(), Failure> {
+    let advice = "what was asked for is done all the same: look at where standard output goes";
+    out(format!("{line}\n").as_bytes(), advice).map(drop)
+}
+
+/// Whether anybody reads standard output.
+enum Reader {
+    There,
+    Gone,
+}
+
+fn out(bytes: &[u8], advice: &str) -> Result<Reader, Failure> {
+    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::failed("writing to standard output", error, advice)),
+    }
+}
+
+pub(crate) fn json_line(told: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(told).map_err(|error| Failure::failed("writing JSON", error, "report this"))
 }
 
 /// Tells a person something, in a line on standard error. With that gone there is nobody left to tell.

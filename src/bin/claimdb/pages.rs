@@ -1,7 +1,8 @@
 //! `claimdb completions` and `claimdb man`: what a shell and a manual are told of the others.
 
 use crate::failure::Failure;
-use crate::out::{write, write_line};
+use crate::out::{write, write_done};
+use crate::place;
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use std::fs;
@@ -59,6 +60,7 @@ pub(crate) fn man(args: &Man) -> Result<(), Failure> {
     whole.build();
     let commands = || whole.get_subcommands().filter(|command| !command.is_hide_set());
     if let Some(folder) = &args.into {
+        place::is_outside_stores("writing manual pages into", &folder.join("claimdb.1"), None)?;
         fs::create_dir_all(folder).map_err(|error| not_written(folder, &error))?;
         let mut written = 0;
         for command in std::iter::once(&whole).chain(commands()) {
@@ -70,7 +72,7 @@ pub(crate) fn man(args: &Man) -> Result<(), Failure> {
             write_page(command, &folder.join(format!("{name}.1")))?;
             written += 1;
         }
-        return write_line(format_args!("{written} pages written into {}", folder.display()));
+        return write_done(format_args!("{written} pages written into {}", folder.display()));
     }
     let command = match &args.command {
         None => &whole,

@@ -3,7 +3,7 @@
 use crate::ask::{ask_in, bytes_of, closed, opened_to_change, opened_to_look, unexpected};
 use crate::confirm;
 use crate::failure::Failure;
-use crate::out::{counted, write_json, write_line};
+use crate::out::{counted, tell_done};
 use crate::told;
 use claimdb::admin::{self, Answer, Command, KeyName, KeyTold};
 use claimdb::{AdminError, Fault, Key, LiveClaims, Store};
@@ -125,11 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let deleted = purge(&store, &what, args.force)?;
     closed(&store)?;
-    if args.json {
-        write_json(&json!({ "deleted": deleted }))
-    } else {
-        write_line(format_args!("{deleted} deleted"))
-    }
+    tell_done(args.json, || format!("{deleted} deleted"), || json!({ "deleted": deleted }))
 }
 
 fn inspect(key: &Key, show_keys: bool) -> Command {

@@ -2,11 +2,11 @@
 
 use crate::confirm;
 use crate::counts::Counts;
-use crate::engine;
 use crate::failure::Failure;
-use crate::out::{counted, tell};
+use crate::out::{counted, tell_done};
 use claimdb::{CopyError, Remedy, Store, backend};
 use serde_json::json;
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Give the counts as JSON, in one line
     ///
     /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"named":0,"unread_index":0,
-    /// "aside_in":"claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put
+    /// "aside_in":"/srv/claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put
     /// aside, unread how many stretches the engine could not read, named how many records the retention index knows of in
     /// those, unread_index how many stretches are of that index alone, which was made anew, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
     /// its last close, new_ceiling the token ceiling if the stored one could not be believed.
@@ -52,7 +52,6 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let store = args.store.display();
-    engine::hush();
     if !args.yes {
         let found = look(&args.store)?;
         let change = format!(
@@ -61,8 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         confirm::agreed(false, &format!("repairing the store {store}"), &change)?;
     }
     let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
-    let aside_in = repaired.aside_in.as_ref().map(|path| path.display().to_string());
-    let kept_in = repaired.kept_in.as_ref().map(|path| path.display().to_string());
+    let [aside_in, kept_in, tail_in] =
+        [&repaired.aside_in, &repaired.kept_in, &repaired.tail_in].map(from_root);
     let mut advice = String::new();
     if let (Some(path), Some(kept)) = (&aside_in, &kept_in) {
         advice += &format!(
@@ -90,7 +89,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             )
         );
     }
-    let tail_in = repaired.tail_in.as_ref().map(|path| path.display().to_string());
     if let Some(path) = &tail_in {
         advice += &format!(
             "the checksum of the last close did not match the log, and was put aside as {path}; if it was the log that \
@@ -127,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "new_ceiling": repaired.new_ceiling.map(|ceiling| ceiling.to_string()),
         })
     };
-    tell(args.json, text, json)?;
+    tell_done(args.json, text, json)?;
     let lost = repaired.unread > 0 || repaired.aside > 0;
     match lost && copied.records == 0 && copied.values == 0 {
         true => Err(Failure::Damaged(format!(
@@ -136,6 +134,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ))),
         false => Ok(()),
     }
+}
+
+/// A path of something that is there, from the root on and without links, so that it is the same wherever it is read.
+fn from_root(path: &Option<PathBuf>) -> Option<String> {
+    let path = path.as_ref()?;
+    Some(fs::canonicalize(path).unwrap_or_else(|_| path.clone()).display().to_string())
 }
 
 /// What is there, for a person who is asked. What an opening is refused for is told as it stands, if a repair may help.

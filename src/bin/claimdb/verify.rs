@@ -1,6 +1,5 @@
 //! `claimdb verify`: everything that is stored, looked at.
 
-use crate::engine;
 use crate::failure::Failure;
 use crate::out::{counted, write_line};
 use claimdb::{Flaw, Store, backend};
@@ -45,7 +44,6 @@ Examples:
     claimdb verify --json backup-monday > verified.jsonl || echo damaged";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    engine::hush();
     let (mut written, mut is_copy) = (Ok(()), false);
     let verified = Store::builder(backend::existing(&args.store)).verify(&mut |flaw| {
         is_copy |= *flaw == Flaw::UnfinishedCopy;

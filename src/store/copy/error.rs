@@ -97,6 +97,18 @@ pub enum CopyError {
         /// What it said.
         source: Arc<io::Error>,
     },
+    /// The copy could not be begun in its folder, or there was no room for all of it. No copy is there.
+    #[error(
+        "copying a store into {place}: {source}; {}, and make the copy again. The store is as it was",
+        if source.is_of_full_disk() { "its disk is full: make room on it, or give a folder on another one" }
+            else { "mend the cause" }
+    )]
+    Target {
+        /// The folder for the copy.
+        place: String,
+        /// What failed.
+        source: StorageError,
+    },
 }
 
 impl CopyError {
@@ -107,7 +119,9 @@ impl CopyError {
             Self::Open(error) => {
                 matches!(error, OpenError::Damaged { .. } | OpenError::UnfinishedCopy { .. })
             }
-            Self::Storage(source) | Self::Replacing { source, .. } => source.is_damage(),
+            Self::Storage(source) | Self::Replacing { source, .. } | Self::Target { source, .. } => {
+                source.is_damage()
+            }
             Self::HalfRepaired { source, .. } => source.is_damage(),
             Self::Fault(fault) => fault.is_damage(),
             _ => false,
@@ -120,6 +134,20 @@ impl CopyError {
         match self {
             Self::Storage(source) | Self::Open(OpenError::Storage { source, .. }) => {
                 Self::Replacing { doing, place: place.to_owned(), source }
+            }
+            error => error,
+        }
+    }
+
+    /// Names what filling a fresh folder failed at by the copy that it was to become, in `place`. That of a folder which was
+    /// made a moment ago is nobody's wish to open.
+    pub(super) fn target(self, place: &Path) -> Self {
+        match self {
+            Self::Open(OpenError::Storage { source, .. } | OpenError::DiskFull { source, .. }) => {
+                Self::Target { place: place.display().to_string(), source }
+            }
+            Self::Storage(source) if source.is_of_full_disk() => {
+                Self::Target { place: place.display().to_string(), source }
             }
             error => error,
         }

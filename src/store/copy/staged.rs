@@ -41,7 +41,7 @@ pub(super) fn staged<T>(
         }
         created => created.map_err(CopyError::file("creating the folder", &partial))?,
     }
-    let filled = fill(&partial).and_then(|told| {
+    let filled = fill(&partial).map_err(|error| error.target(path)).and_then(|told| {
         fs::rename(&partial, path).map_err(CopyError::file("giving its name to", path))?;
         let synced = File::open(above).and_then(|above| above.sync_all());
         if synced.is_err() {

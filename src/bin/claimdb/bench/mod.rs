@@ -13,6 +13,7 @@ pub(crate) use options::Args;
 
 use crate::failure::Failure;
 use crate::out::write_line;
+use crate::place;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use load::{Load, Round};
 use machine::Machine;
@@ -24,6 +25,10 @@ use tempfile::TempDir;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let rows = args.rows()?;
+    if let Some(file) = &args.html {
+        place::is_outside_stores("writing", file, None)?;
+    }
+    place::is_outside_stores("making stores in", &args.dir.join("store"), None)?;
     let not_made = |dir: &Path, error| {
         let doing = format!("making a folder for the stores in {}", dir.display());
         Failure::failed(doing, error, "name a folder on the disk to be measured with --dir")

@@ -2,6 +2,7 @@
 
 use crate::built::EngineNames;
 use crate::failure::Failure;
+use crate::out::counted;
 use claimdb::Durability;
 use clap::ValueEnum;
 use std::fmt;
@@ -172,8 +173,8 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (storage, durability, threads) = (self.storage.name(), self.durability_name(), self.threads);
-        write!(f, "{storage} {durability}, {threads} threads")
+        let threads = counted(self.threads, "thread", "threads");
+        write!(f, "{} {}, {threads}", self.storage.name(), self.durability_name())
     }
 }
 

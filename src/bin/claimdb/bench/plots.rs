@@ -1,6 +1,7 @@
 //! The pictures of a report.
 
 use super::report::Measured;
+use crate::out::counted;
 use plotters::prelude::*;
 use std::error::Error;
 use std::ops::Range;
@@ -53,9 +54,9 @@ fn lines(measured: &[Measured], point: impl Fn(&Measured) -> (f64, f64)) -> Vec<
         let at = point(one);
         let mut name = format!("{} {}", one.row.storage.name(), one.row.durability_name());
         if at.0 == one.row.keys as f64 {
-            name = format!("{name}, {} threads", one.row.threads);
+            name = format!("{name}, {}", counted(one.row.threads, "thread", "threads"));
         } else if by_keys {
-            name = format!("{name}, {} keys", one.row.keys);
+            name = format!("{name}, {}", counted(one.row.keys, "key", "keys"));
         }
         match lines.iter_mut().find(|(other, _)| *other == name) {
             Some((_, points)) => points.push(at),

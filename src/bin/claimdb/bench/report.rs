@@ -94,7 +94,7 @@ pub(super) fn json(machine: &Machine, args: &Args, measured: &[Measured]) -> Val
     })
 }
 
-/// What the figures are of.
+/// What the figures are of, in words.
 fn about(args: &Args) -> String {
     format!(
         "Claim and complete with {} bytes; {:.0} % of the claims for keys that were asked for before. Median of {} \
@@ -119,7 +119,7 @@ const HEADS: [&str; 14] = [
     "max",
     "duplicate p50",
     "p99",
-    "written/op",
+    "written/completion",
     "memory",
 ];
 
@@ -194,7 +194,7 @@ pub(super) fn html(machine: &Machine, args: &Args, measured: &[Measured]) -> Res
     }
     let pictures: Result<String, _> = pictures.into_iter().collect();
     let pictures = pictures.map_err(|error| {
-        Failure::failed("drawing the plots", error, "leave --html out, and use --json instead")
+        Failure::failed("drawing the plots", error, "the text above has the figures; leave --html out")
     })?;
     let style = "body{font:15px sans-serif;max-width:70em;margin:2em auto;padding:0 1em}\
                  table{border-collapse:collapse;margin:1em 0}td{padding:.2em .6em;text-align:right}\

@@ -9,7 +9,7 @@ const MARGIN: usize = 5;
 /// Wider apart, arrows only become longer.
 const MAX_APART: usize = 22;
 
-/// Draws it, no wider than `width` columns.
+/// Draws the steps of a run, no wider than `width` columns.
 pub(super) fn draw(lines: &[Line], width: usize) -> String {
     let parties = parties(lines);
     let width = width.max(MIN_WIDTH);

@@ -18,15 +18,17 @@ mod world;
 
 use crate::failure::Failure;
 use crate::out::{note, write_line};
+use crate::place;
 use clap::builder::RangedU64ValueParser;
 use model::Model;
 use promise::Promise;
 use protocol::Protocol;
 use report::Shown;
 use search::Explored;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-/// Where nothing says how wide the terminal is.
+/// How wide what is told is where nothing says how wide the terminal is.
 const WIDTH: usize = 80;
 
 /// See how two retries both charge a card, and why a claim stops it
@@ -90,27 +92,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(port) = args.serve {
         return serve::run(model, port);
     }
+    if let Some(file) = &args.svg {
+        place::is_outside_stores("drawing", file, None)?;
+    }
     let explored = Explored::of(&model);
     let shown = Shown::of(&model, &explored, args.promise);
-    if let Some(file) = &args.svg {
-        let Some(shown) = &shown else {
-            return Err(Failure::Usage(format!(
-                "drawing {}: nothing breaks that promise; leave --promise out",
-                file.display()
-            )));
-        };
-        let drawn = svg::draw(&model, &shown.lines, &shown.title);
-        std::fs::write(file, drawn).map_err(|error| {
-            let advice = "give --svg a file that can be written";
-            Failure::failed(format!("drawing {}", file.display()), error, advice)
-        })?;
-    }
     if args.json {
         write_line(report::json(&model, &explored))?;
     } else {
         write_line(report::text(&model, &explored, shown.as_ref(), args.width.unwrap_or_else(width)))?;
     }
-    if let (Some(promise), None) = (args.promise, &shown) {
+    // After the text, so that nothing that was found is lost if the picture cannot be written.
+    if let Some(file) = &args.svg {
+        draw(&model, shown.as_ref(), file)?;
+    } else if let (Some(promise), None) = (args.promise, &shown) {
         note(format_args!("nothing breaks {} here, so nothing is drawn", promise.name()));
     }
     let broken: Vec<_> = explored.broken().map(|(promise, _)| promise.name()).collect();
@@ -120,7 +115,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Err(Failure::Broken(format!("exploring {}: broken: {}", args.protocol.name(), broken.join(", "))))
 }
 
-/// That of the terminal.
+fn draw(model: &Model, shown: Option<&Shown>, file: &Path) -> Result<(), Failure> {
+    let doing = format!("drawing {}", file.display());
+    let Some(shown) = shown else {
+        let why = "there is no run to draw, since nothing breaks that promise";
+        return Err(Failure::Usage(format!("{doing}: {why}; leave --promise out")));
+    };
+    let drawn = svg::draw(model, &shown.lines, &shown.title);
+    fs::write(file, drawn)
+        .map_err(|error| Failure::failed(doing, error, "give --svg a file that can be written"))
+}
+
+/// How wide the terminal is, within bounds.
 fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
     size.map_or(WIDTH, |size| usize::from(size.ws_col)).clamp(diagram::MIN_WIDTH, 120)

@@ -5,7 +5,6 @@ use super::protocol::Protocol;
 use super::steps;
 use super::world::{End, RUNNING, Step, World};
 use super::{story, svg};
-use claimdb::State;
 use stateright::{Path, Property};
 
 /// A protocol, and how much may happen to it.
@@ -24,20 +23,26 @@ pub(super) enum Act {
         client: usize,
         other: bool,
     },
+    /// Reads the record.
     Read(usize),
     ReadFails(usize),
     /// Tells what was read, or that the work is done.
     Tell(usize),
     /// Takes the key's place, and decides by the record what to swap in.
     Take(usize),
+    /// Swaps its record in, if what it has read is there still.
     Swap(usize),
     Grant(usize),
     /// Asks the card what an earlier attempt has done.
     Ask(usize),
     Charge(usize),
+    /// Says that the work is done: from here on the unsynced mark is on the key.
     Complete(usize),
+    /// Writes the result.
     Settle(usize),
+    /// Lets its claim go without a word.
     Drop(usize),
+    /// Gives the key back, with nothing done.
     Release(usize),
     /// The lease of the claim that has the key's place runs out.
     Expire,
@@ -54,6 +59,7 @@ pub(super) enum Act {
 pub(super) const EXAMPLE: &str = "a retry is told the result";
 
 impl Model {
+    /// Which steps `client` can make.
     fn steps_of(&self, world: &World, client: usize, acts: &mut Vec<Act>) {
         let protocol = self.protocol;
         match &world.clients[client].step {
@@ -174,9 +180,4 @@ impl stateright::Model for Model {
 
 fn keeps<const INDEX: usize>(_: &Model, world: &World) -> bool {
     !world.broken.has(Promise::ALL[INDEX])
-}
-
-/// Whether a record says that the work is done.
-pub(super) fn is_settled(record: &claimdb::Record) -> bool {
-    matches!(record.state, State::Settled { .. })
 }

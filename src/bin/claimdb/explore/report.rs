@@ -9,7 +9,7 @@ use crate::out::counted;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// What to show of it.
+/// The run that is drawn, and what stands above it.
 pub(super) struct Shown {
     pub(super) title: String,
     pub(super) lines: Vec<Line>,

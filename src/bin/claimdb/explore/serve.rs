@@ -6,7 +6,7 @@ use crate::out::note;
 use stateright::Model as _;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Serves it until the process is interrupted.
+/// Serves the runs of `model` until the process is interrupted.
 pub(super) fn run(model: Model, port: u16) -> Result<(), Failure> {
     // stateright panics where it cannot listen, and tells nobody which free port it was given.
     let found = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());

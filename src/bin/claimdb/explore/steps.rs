@@ -1,13 +1,13 @@
 //! What each step does. What is decided is decided by claimdb itself, [`decide`]; a broken protocol asks it something
 //! else than it should, or does not ask.
 
-use super::model::{Act, Model, is_settled};
+use super::model::{Act, Model};
 use super::promise::Promise;
 use super::protocol::Protocol;
-use super::world::{Client, End, Found, NOW, OVER, Place, Step, WALL, Work, World, holder};
+use super::world::{Client, End, Found, NOW, OVER, Place, Step, WALL, Work, World, holder, is_settled};
 use claimdb::protocol::decide::{self, Admission, Ask, Settling, Verdict};
 use claimdb::protocol::{Holder, Opening, Purpose};
-use claimdb::{Damage, Durability, Kept, OnInterrupt, Record, State, Terms, Token};
+use claimdb::{Durability, Kept, OnInterrupt, Record, State, Terms, Token};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +21,15 @@ const TERMS: Terms = Terms {
 /// No token of a run comes near it: raising it is no part of the model.
 const CEILING: Token = Token::new(1 << 40);
 
+/// Makes the step `act` in `world`.
 pub(super) fn take(model: &Model, world: &mut World, act: Act) {
     match act {
         Act::Look { client, other } => look(model, world, client, other),
         Act::Read(client) => world.clients[client].step = Step::Read(world.found().clone()),
         Act::ReadFails(client) => read_fails(model, world, client),
         Act::Tell(client) => match world.clients[client].step.clone() {
-            Step::Read(seen) => tell(model, world, client, seen.as_deref()),
-            Step::Written { synced, .. } => told(world, client, synced),
+            Step::Read(seen) => tell_read(model, world, client, seen.as_deref()),
+            Step::Written { synced, .. } => tell_done(world, client, synced),
             _ => {}
         },
         Act::Take(client) => enter(model, world, client),
@@ -55,13 +56,14 @@ pub(super) fn take(model: &Model, world: &mut World, act: Act) {
 }
 
 /// What memory says to a client.
-enum Told {
+enum Said {
     Free { ended: Option<Holder> },
     InFlight,
     Mismatched,
 }
 
-fn admit(model: &Model, world: &World, client: usize) -> Told {
+/// Asks memory whether the client may go on.
+fn admit(model: &Model, world: &World, client: usize) -> Said {
     let unsynced = world.unsynced();
     let mut view = world.view(&unsynced);
     let over = view.place.map(|place| Holder { deadline: place.deadline.map(|_| OVER), ..*place });
@@ -74,12 +76,13 @@ fn admit(model: &Model, world: &World, client: usize) -> Told {
         _ => Purpose::Work(world.clients[client].fingerprint()),
     };
     match decide::admit(view, purpose, NOW) {
-        Admission::Free { ended } => Told::Free { ended: ended.copied() },
-        Admission::InFlight(_) => Told::InFlight,
-        Admission::Mismatched => Told::Mismatched,
+        Admission::Free { ended } => Said::Free { ended: ended.copied() },
+        Admission::InFlight(_) => Said::InFlight,
+        Admission::Mismatched => Said::Mismatched,
     }
 }
 
+/// What a client asks for, as [`decide`] is given it.
 fn ask(
     model: &Model,
     world: &World,
@@ -103,7 +106,7 @@ fn ask(
     }
 }
 
-/// Whether by what was read the key's work is to be done by whoever has read it.
+/// Whether, by the record that a client has read, the work is that client's to do.
 pub(super) fn is_free(model: &Model, world: &World, client: usize, seen: &Found) -> bool {
     let seen = seen.as_deref();
     match model.protocol {
@@ -120,9 +123,9 @@ fn look(model: &Model, world: &mut World, client: usize, other: bool) {
         return;
     }
     match admit(model, world, client) {
-        Told::Free { .. } => world.clients[client].step = Step::Looked,
-        Told::InFlight => refuse(world, client),
-        Told::Mismatched => world.end(client, End::Mismatched),
+        Said::Free { .. } => world.clients[client].step = Step::Looked,
+        Said::InFlight => refuse(world, client),
+        Said::Mismatched => world.end(client, End::Mismatched),
     }
 }
 
@@ -148,7 +151,7 @@ fn read_fails(model: &Model, world: &mut World, client: usize) {
 }
 
 /// Tells what was read, if nothing says that it may not be told yet (rule 2: read first, then ask for the mark).
-fn tell(model: &Model, world: &mut World, client: usize, seen: Option<&Record>) {
+fn tell_read(model: &Model, world: &mut World, client: usize, seen: Option<&Record>) {
     if world.unsynced().is_some() {
         return refuse(world, client);
     }
@@ -157,7 +160,7 @@ fn tell(model: &Model, world: &mut World, client: usize, seen: Option<&Record>) 
         // Only where there are no leases is a pending record an answer.
         Ok(Verdict::Grant(_) | Verdict::Interrupted | Verdict::Interrupt(_)) => return refuse(world, client),
         Ok(Verdict::Mismatched) => return world.end(client, End::Mismatched),
-        Err(damage) => return stuck(world, client, &damage),
+        Err(_) => return stuck(world, client),
     }
     if !world.disk[0].as_deref().is_some_and(is_settled) {
         world.broken.add(Promise::P4);
@@ -170,7 +173,7 @@ fn tell(model: &Model, world: &mut World, client: usize, seen: Option<&Record>) 
 }
 
 /// Tells whoever did the work that it is done.
-fn told(world: &mut World, client: usize, synced: bool) {
+fn tell_done(world: &mut World, client: usize, synced: bool) {
     if !synced {
         world.broken.add(Promise::P4);
     }
@@ -179,7 +182,7 @@ fn told(world: &mut World, client: usize, synced: bool) {
 }
 
 /// Nobody is granted a key whose record is damaged, and no protocol here damages one.
-fn stuck(world: &mut World, client: usize, _: &Damage) {
+fn stuck(world: &mut World, client: usize) {
     world.broken.add(Promise::P6);
     world.end(client, End::Gone);
 }
@@ -188,15 +191,15 @@ fn stuck(world: &mut World, client: usize, _: &Damage) {
 fn enter(model: &Model, world: &mut World, client: usize) {
     let Step::Read(seen) = world.clients[client].step.clone() else { return };
     match admit(model, world, client) {
-        Told::Free { ended } => {
+        Said::Free { ended } => {
             let purpose = Purpose::Work(world.clients[client].fingerprint());
             let holder =
                 Holder { token: None, attempt: 0, stored: false, purpose, since: NOW, deadline: None };
             world.place = Some(Place { client, holder });
             prepare(model, world, client, seen, ended);
         }
-        Told::InFlight => refuse(world, client),
-        Told::Mismatched => world.end(client, End::Mismatched),
+        Said::InFlight => refuse(world, client),
+        Said::Mismatched => world.end(client, End::Mismatched),
     }
 }
 
@@ -206,8 +209,8 @@ fn prepare(model: &Model, world: &mut World, client: usize, seen: Found, ended: 
     let asked = ask(model, world, client, record, ended);
     let grant = match decide::claim(record, &asked) {
         Ok(Verdict::Grant(grant)) => grant,
-        Ok(_) => return tell(model, world, client, record),
-        Err(damage) => return stuck(world, client, &damage),
+        Ok(_) => return tell_read(model, world, client, record),
+        Err(_) => return stuck(world, client),
     };
     let token = match model.protocol {
         Protocol::TokenPerKey => record.map_or(0, |record| record.token.get()) + 1,
@@ -218,7 +221,7 @@ fn prepare(model: &Model, world: &mut World, client: usize, seen: Found, ended: 
         Ok(record) => {
             world.clients[client].step = Step::Storing { seen, record: Arc::new(record), ended };
         }
-        Err(damage) => stuck(world, client, &damage),
+        Err(_) => stuck(world, client),
     }
 }
 
@@ -292,6 +295,7 @@ fn charge(model: &Model, world: &mut World, client: usize) {
     }
 }
 
+/// The settling write of a holder, or of who works without a claim.
 fn settle(model: &Model, world: &mut World, client: usize) {
     let (Step::Completing(work) | Step::Working(work)) = world.clients[client].step.clone() else { return };
     let receipt = Kept::Completed(vec![b'A' + u8::try_from(client).unwrap_or(0)]);

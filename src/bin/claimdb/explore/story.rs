@@ -1,10 +1,10 @@
 //! A run in words: who says what to whom.
 
-use super::model::{Act, Model, is_settled};
+use super::model::{Act, Model};
 use super::promise::Promise;
 use super::protocol::Protocol;
 use super::search::Run;
-use super::world::{End, Found, Step, Work, World};
+use super::world::{End, Found, Step, Work, World, is_settled};
 use claimdb::Record;
 use std::fmt;
 
@@ -46,6 +46,7 @@ pub(super) struct Line {
     pub(super) breaks: Vec<Promise>,
 }
 
+/// The steps of a run, in words.
 pub(super) fn tell(model: &Model, run: &Run) -> Vec<Line> {
     let steps = run.windows(2);
     steps

@@ -12,7 +12,7 @@ const ROW: usize = 44;
 /// A letter's width at the font's size, on the safe side.
 const LETTER: usize = 7;
 
-/// Draws it under `title`, and under what the protocol does.
+/// Draws the steps of a run under `title`, and under what the protocol does.
 pub(super) fn draw(model: &Model, lines: &[Line], title: &str) -> String {
     let parties = diagram::parties(lines);
     let (about, longest) = (model.protocol.about(), lines.iter().map(|line| line.text.chars().count()).max());

@@ -2,7 +2,7 @@
 
 use super::promise::Broken;
 use claimdb::protocol::{Holder, KeyView, Purpose};
-use claimdb::{Fingerprint, Moment, Record, WallTime};
+use claimdb::{Fingerprint, Moment, Record, State, WallTime};
 use std::sync::Arc;
 
 /// A lease runs or is over; how long either takes changes nothing that is told.
@@ -24,16 +24,20 @@ pub(super) struct World {
     /// Who has the key's place in memory.
     pub(super) place: Option<Place>,
     pub(super) clients: Vec<Client>,
-    /// The first token of this opening, and the next one to be drawn.
+    /// The first token of this opening.
     pub(super) first: u64,
+    /// The next token to be drawn.
     pub(super) next: u64,
     pub(super) card: Card,
-    /// How often the power may still be cut, and a read may still fail.
+    /// How often the power may still be cut.
     pub(super) crashes: u8,
+    /// How often a read may still fail.
     pub(super) failures: u8,
-    /// The greatest token granted; whether anybody was told that the key is in flight, or that the work is done.
+    /// The greatest token granted.
     pub(super) granted: u64,
+    /// Whether anybody was told that the key is in flight.
     pub(super) refused: bool,
+    /// Whether anybody was told that the work is done.
     pub(super) told: bool,
     pub(super) broken: Broken,
 }
@@ -170,6 +174,7 @@ impl World {
         }
     }
 
+    /// A client is told something for good, and leaves.
     pub(super) fn end(&mut self, client: usize, end: End) {
         self.leave_place(client);
         self.clients[client].step = Step::Done(end);
@@ -207,6 +212,11 @@ impl Work {
     pub(super) fn attempt(&self) -> u32 {
         self.claim.as_ref().map_or(1, |record| record.attempt)
     }
+}
+
+/// Whether a record says that the work is done.
+pub(super) fn is_settled(record: &Record) -> bool {
+    matches!(record.state, State::Settled { .. })
 }
 
 /// What memory says of the claim that `record` is pending for, from its grant on.

@@ -1,0 +1,32 @@
+//! Where commands may write.
+
+use crate::failure::Failure;
+use claimdb::backend::store_around;
+use std::fs;
+use std::path::Path;
+
+/// Refuses a path for what a command makes that lies in a store's folder: there it would be lost, moved and put back together
+/// with the store. `doing` says what is to be done at it. `also` is the folder of a store of which that may not be seen yet.
+pub(crate) fn is_outside_stores(doing: &str, path: &Path, also: Option<&Path>) -> Result<(), Failure> {
+    let real = fs::canonicalize(path).ok();
+    let above = real.as_ref().and_then(|real| real.parent()).map(Path::to_owned);
+    // What is not there yet is made in the first folder above it that is. Where none can be looked at, using it tells why.
+    let above = above.or_else(|| {
+        path.ancestors().skip(1).find_map(|above| {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            fs::canonicalize(above).ok()
+        })
+    });
+    let Some(above) = above else { return Ok(()) };
+    let also = also.and_then(|folder| fs::canonicalize(folder).ok());
+    let also = also.as_deref().filter(|folder| above.starts_with(folder));
+    match also.or_else(|| store_around(&above)) {
+        None => Ok(()),
+        Some(store) => Err(Failure::Usage(format!(
+            "{doing} {}: that lies in the folder of the store {}, and would be lost, moved and put back together with it; give \
+             a place outside of it",
+            path.display(),
+            store.display()
+        ))),
+    }
+}
