@@ -1,6 +1,6 @@
 //! Looking at a key without changing anything.
 
-use super::table::{Refusal, Stamp, Table};
+use super::table::{Closed, Stamp, Table};
 use super::waiters::Queue;
 use crate::clock::{Moment, expired};
 use crate::protocol::decide::{self, Admission};
@@ -49,10 +49,10 @@ impl Busy {
 
 impl Table {
     /// Judges a claimant by what memory knows at `now`, and changes nothing. This is all that a losing claim costs.
-    pub(crate) fn look(&self, key: &[u8], purpose: Purpose, now: Moment) -> Result<Looked, Refusal> {
+    pub(crate) fn look(&self, key: &[u8], purpose: Purpose, now: Moment) -> Result<Looked, Closed> {
         let (name, shard) = self.shard(key);
         if shard.closed {
-            return Err(Refusal::Closed);
+            return Err(Closed);
         }
         let entry = shard.get(name);
         let found = match entry.map(|entry| decide::admit(entry.view(), purpose, now)) {

@@ -3,7 +3,7 @@
 
 use super::entry::Entry;
 use super::place::Place;
-use super::table::{Refusal, Stamp, Table, raise};
+use super::table::{Closed, Refusal, Stamp, Table, raise};
 use super::waiters::Waiting;
 use crate::protocol::{Holder, Purpose};
 use crate::sync::Break;
@@ -69,6 +69,11 @@ impl Table {
         Ok(Mark { key: Arc::clone(key), id, frees: false })
     }
 
+    /// The same for who has no place on the key.
+    pub(crate) fn mark_without_place(&self, key: &Arc<[u8]>, settling: Holder) -> Result<Mark, Closed> {
+        self.mark(key, settling, None, false).map_err(|_| Closed)
+    }
+
     /// Takes a mark away and wakes everybody who waits for the key, since there is something to be told; only
     /// the front if the write has freed the key, so that it is granted in the order of the queue.
     pub(crate) fn unmark(&self, mark: &Mark) {
@@ -89,10 +94,10 @@ impl Table {
 
     /// Whether a settling write stands on the key that no finished sync covers. Readers of a record ask this
     /// *after* they read it (rule 2).
-    pub(crate) fn is_unsynced(&self, key: &[u8]) -> Result<bool, Refusal> {
+    pub(crate) fn is_unsynced(&self, key: &[u8]) -> Result<bool, Closed> {
         let (name, shard) = self.shard(key);
         if shard.closed {
-            return Err(Refusal::Closed);
+            return Err(Closed);
         }
         Ok(shard.get(name).is_some_and(|entry| !entry.marks().is_empty()))
     }
@@ -106,10 +111,10 @@ impl Table {
         key: &[u8],
         stamp: Option<Stamp>,
         waiting: Option<&Waiting<'_>>,
-    ) -> Result<Option<Stamp>, Refusal> {
+    ) -> Result<Option<Stamp>, Closed> {
         let (name, mut shard) = self.shard(key);
         if shard.closed {
-            return Err(Refusal::Closed);
+            return Err(Closed);
         }
         let stamp = stamp.unwrap_or(Stamp(shard.next_id));
         let Some(entry) = shard.get_mut(name) else { return Ok(None) };
@@ -129,7 +134,7 @@ impl Table {
         prefix: &[u8],
         after: Option<&[u8]>,
         last: Option<&[u8]>,
-    ) -> Result<Vec<Stamped>, Refusal> {
+    ) -> Result<Vec<Stamped>, Closed> {
         let within = |key: &[u8]| {
             key.starts_with(prefix)
                 && after.is_none_or(|after| key > after)
@@ -139,7 +144,7 @@ impl Table {
         for shard in &self.shards {
             let shard = shard.lock();
             if shard.closed {
-                return Err(Refusal::Closed);
+                return Err(Closed);
             }
             let marked = shard.entries().filter(|entry| !entry.marks().is_empty());
             let here = marked.map(Entry::key).filter(|key| within(key));
@@ -150,17 +155,17 @@ impl Table {
 
     /// Whether no place was taken and no mark put since the look that gave `stamp`: then no record of the shard was
     /// swapped in meanwhile by anybody who had not begun before, and none of those was swapped back.
-    pub(crate) fn is_undisturbed(&self, key: &[u8], stamp: Stamp) -> Result<bool, Refusal> {
+    pub(crate) fn is_undisturbed(&self, key: &[u8], stamp: Stamp) -> Result<bool, Closed> {
         let (_, shard) = self.shard(key);
-        if shard.closed { Err(Refusal::Closed) } else { Ok(stamp == Stamp(shard.next_id)) }
+        if shard.closed { Err(Closed) } else { Ok(stamp == Stamp(shard.next_id)) }
     }
 
     /// Whether the pending record of `key` with `token`, which was read before, may be one that was not granted yet:
     /// a claim puts no mark for being stored.
-    pub(crate) fn storing(&self, key: &[u8], token: Token) -> Result<Option<Storing>, Refusal> {
+    pub(crate) fn storing(&self, key: &[u8], token: Token) -> Result<Option<Storing>, Closed> {
         let (name, shard) = self.shard(key);
         if shard.closed {
-            return Err(Refusal::Closed);
+            return Err(Closed);
         }
         let Some(entry) = shard.get(name) else { return Ok(None) };
         let taking = entry.place.as_ref().is_some_and(|held| held.holder.deadline.is_none());
@@ -170,10 +175,10 @@ impl Table {
 
     /// Whether the record of `key` may be about to be written under `token`, or swapped back to what it was: while a
     /// place is being taken, and while a mark stands that has this token, or none because it is of a change by hand.
-    pub(crate) fn may_be_written(&self, key: &[u8], token: Token) -> Result<bool, Refusal> {
+    pub(crate) fn may_be_written(&self, key: &[u8], token: Token) -> Result<bool, Closed> {
         let (name, shard) = self.shard(key);
         if shard.closed {
-            return Err(Refusal::Closed);
+            return Err(Closed);
         }
         let Some(entry) = shard.get(name) else { return Ok(false) };
         let taking = entry.place.as_ref().is_some_and(|held| held.holder.deadline.is_none());

@@ -34,5 +34,5 @@ pub use loss::LossCause;
 pub(crate) use marks::{Mark, Storing};
 pub(crate) use place::{Place, PlaceName};
 pub(crate) use recent::is_short;
-pub(crate) use table::{Admitted, Queued, Refusal, Stamp, Table};
+pub(crate) use table::{Admitted, Closed, Queued, Refusal, Stamp, Table};
 pub(crate) use waiters::Waiting;

@@ -2,7 +2,7 @@
 
 use super::entry::{Held, NeverGranted};
 use super::loss::{Loss, LossCause};
-use super::table::{Refusal, Table, raise};
+use super::table::{Closed, Refusal, Table, raise};
 use crate::clock::{Moment, expired};
 use crate::key::KeyLabel;
 use crate::protocol::{Holder, Purpose};
@@ -90,10 +90,10 @@ impl Place {
         attempt: u32,
         stored: bool,
         lease: Duration,
-    ) -> Result<Moment, Refusal> {
+    ) -> Result<Moment, Closed> {
         let (mut former, mut since) = (None, Moment::ORIGIN);
         let loss = Arc::new(Loss::default());
-        self.name.change(|held, now| {
+        let changed = self.name.change(|held, now| {
             held.loss = Some(Arc::clone(&loss));
             let start = if Break::LeaseFromTake.is() { held.holder.since } else { now };
             let (token, deadline) = (Some(token), Some(start.after(lease)));
@@ -101,7 +101,9 @@ impl Place {
             former = held.forget_former();
             since = now;
             Ok(())
-        })?;
+        });
+        changed.map_err(|_| Closed)?; // nobody takes a place that is being taken
+
         if let Some(former) = former {
             self.name.table.tell_ended(&self.name.key, &former, LossCause::TakenOver, Some(since));
         }

@@ -6,15 +6,25 @@ use super::loss::LossCause;
 use super::place::Place;
 use super::waiters::{Queue, Waiting};
 use crate::clock::{Clock, Moment, expired};
+use crate::error::Fault;
 use crate::protocol::decide::{self, Admission};
 use crate::protocol::{Holder, Purpose};
 use crate::record::Record;
-use crate::sync::{AtomicU64, Break, Guard, HashSeed, Mutex, Ordering, SHARDS, Signal, hash_seed};
+use crate::sync::{AtomicU64, Break, Guard, HashSeed, Mutex, Ordering, Signal, hash_seed};
 use crate::telemetry::Telemetry;
 use crate::token::Token;
 use crossbeam_utils::CachePadded;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+
+/// How many shards there are. Models look at each lock separately, so they get by with few.
+const SHARDS: usize = if cfg!(loom) {
+    1
+} else if cfg!(shuttle) {
+    2
+} else {
+    64
+};
 
 /// The places, marks and waiters of all keys that have any.
 pub(crate) struct Table {
@@ -66,6 +76,16 @@ pub(crate) enum Refusal {
     BeingTaken,
     /// The store was closed.
     Closed,
+}
+
+/// The store was closed, which is all that can refuse those who have no place to lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl From<Closed> for Fault {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
 }
 
 impl Table {
@@ -156,11 +176,11 @@ impl Table {
     }
 
     /// Puts a waiter in the queue if the key is in flight, and takes nothing if it is not.
-    pub(crate) fn queue(&self, purpose: Purpose, waiting: &Waiting<'_>) -> Result<Queued, Refusal> {
+    pub(crate) fn queue(&self, purpose: Purpose, waiting: &Waiting<'_>) -> Result<Queued, Closed> {
         let now = self.clock.now();
         let (name, mut shard) = self.shard(waiting.key);
         if shard.closed {
-            return Err(Refusal::Closed);
+            return Err(Closed);
         }
         let Some(entry) = shard.get_mut(name) else { return Ok(Queued::Free) };
         match decide::admit(entry.view(), purpose, now) {
@@ -235,12 +255,12 @@ impl Table {
 
     /// Ends the lease of the claim `token` now, as if its time had come. Tells whether it had the key and its lease ran; a
     /// claim that is being settled is let be.
-    pub(crate) fn end_lease(&self, key: &[u8], token: Token) -> Result<bool, Refusal> {
+    pub(crate) fn end_lease(&self, key: &[u8], token: Token) -> Result<bool, Closed> {
         let now = self.clock.now();
         let (loss, front) = {
             let (name, mut shard) = self.shard(key);
             if shard.closed {
-                return Err(Refusal::Closed);
+                return Err(Closed);
             }
             let entry = shard.get_mut(name).filter(|entry| entry.marks().is_empty());
             let Some(entry) = entry else { return Ok(false) };

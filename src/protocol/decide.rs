@@ -271,21 +271,23 @@ pub fn settle(
 
 /// Judges `token`'s wish to release its key.
 pub fn release(record: Option<&Record>, token: Token) -> Settling {
-    match record {
-        Some(record) if record.token == token => match &record.state {
-            State::Pending { .. } => Settling::Swap(None),
-            State::Interrupted { .. } => Settling::Interrupted,
-            State::Settled { by_hand, .. } => Settling::SettledOtherwise { by_hand: *by_hand },
-        },
-        other => Settling::Lost { by: other.map(|record| record.token) },
-    }
+    while_pending(record, token, |_| None)
 }
 
 /// Judges `token`'s wish to save progress in its pending record.
 pub fn checkpoint(record: Option<&Record>, token: Token, progress: &[u8]) -> Settling {
+    while_pending(record, token, |record| Some(transition::checkpoint(record, progress)))
+}
+
+/// Judges `token`'s wish to swap its record, while that is pending, for what `next` makes of it (rule 17).
+fn while_pending(
+    record: Option<&Record>,
+    token: Token,
+    next: impl FnOnce(&Record) -> Option<Record>,
+) -> Settling {
     match record {
         Some(record) if record.token == token => match &record.state {
-            State::Pending { .. } => Settling::Swap(Some(transition::checkpoint(record, progress))),
+            State::Pending { .. } => Settling::Swap(next(record)),
             State::Interrupted { .. } => Settling::Interrupted,
             State::Settled { by_hand, .. } => Settling::SettledOtherwise { by_hand: *by_hand },
         },

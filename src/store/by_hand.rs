@@ -1,10 +1,10 @@
 //! Ending and settling a claim in its holder's stead.
 
 use super::caller::{Caller, on_this_thread};
-use super::read::failed;
+use super::outside::failed;
 use super::request::IntoKey;
 use super::{Inner, Store};
-use crate::error::{AdminError, Fault};
+use crate::error::AdminError;
 use crate::key::{Key, KeyError};
 use crate::protocol::{Purpose, decide};
 use crate::record::{Kept, Omission};
@@ -53,10 +53,7 @@ impl Store {
     pub fn end_lease(&self, key: impl IntoKey, token: Token) -> Result<bool, AdminError> {
         const DOING: &str = "ending the lease of";
         let key = key.into_key().map_err(|error| AdminError::InvalidKey { doing: DOING, error })?;
-        let ended = self.0.check_process().and_then(|()| {
-            let ended = self.0.table.end_lease(key.encoded(), token);
-            ended.map_err(|_| Fault::Closed)
-        });
+        let ended = self.0.check_process().and_then(|()| Ok(self.0.table.end_lease(key.encoded(), token)?));
         ended.map_err(failed(DOING, &key))
     }
 }

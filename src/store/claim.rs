@@ -37,8 +37,8 @@ pub(super) enum Step<'a> {
 /// A claimant that waits, and until when.
 type Standing<'a> = (Waiting<'a>, Moment);
 
-/// What a claimant does next.
-pub(super) enum Next {
+/// How a claimant goes on from a [`Step`].
+enum GoOn {
     Tell(Outcome),
     Again,
     /// Wait for the claimant's signal, until then at most.
@@ -101,14 +101,14 @@ impl Inner {
     ) -> Result<Outcome, Fault> {
         loop {
             match span.within(|| self.next(request, waiting.as_ref(), step))? {
-                Next::Tell(outcome) => return Ok(outcome),
-                Next::Again => {}
-                Next::WaitUntil(until) => {
+                GoOn::Tell(outcome) => return Ok(outcome),
+                GoOn::Again => {}
+                GoOn::WaitUntil(until) => {
                     if let Some((waiting, _)) = &waiting {
                         span.around(self.pause(caller, waiting.signal(), until)).await?;
                     }
                 }
-                Next::Sync(ticket, ready) => {
+                GoOn::Sync(ticket, ready) => {
                     span.around(self.synced(caller, ticket)).await?;
                     return self.finish(request, ready);
                 }
@@ -139,25 +139,25 @@ impl Inner {
         request: &Resolved<'_>,
         waiting: Option<&Standing<'_>>,
         mut step: Step<'a>,
-    ) -> Result<Next, Fault> {
+    ) -> Result<GoOn, Fault> {
         while let Step::Write(write) = step {
             step = match self.write(request, *write)? {
                 Landed::Swapped(ready, marked) => {
                     let marks = marked.into_iter().collect();
-                    return Ok(Next::Sync(Marked::all_returned(self, marks)?, ready));
+                    return Ok(GoOn::Sync(Marked::all_returned(self, marks)?, ready));
                 }
                 Landed::Refused(step) => step,
             };
         }
         Ok(match step {
-            Step::Answer(outcome) => Next::Tell(outcome),
-            Step::Ready(ready) => Next::Tell(self.finish(request, *ready)?),
-            Step::Again | Step::Write(_) => Next::Again,
+            Step::Answer(outcome) => GoOn::Tell(outcome),
+            Step::Ready(ready) => GoOn::Tell(self.finish(request, *ready)?),
+            Step::Again | Step::Write(_) => GoOn::Again,
             Step::InFlight(busy, look_again) => match waiting {
                 Some((_, deadline)) if !expired(busy.now, *deadline) => {
-                    Next::WaitUntil(look_again.map_or(*deadline, |at| at.min(*deadline)))
+                    GoOn::WaitUntil(look_again.map_or(*deadline, |at| at.min(*deadline)))
                 }
-                _ => Next::Tell(in_flight(&busy)),
+                _ => GoOn::Tell(in_flight(&busy)),
             },
         })
     }
@@ -212,8 +212,7 @@ impl Inner {
         let queued = waiting.map(|(waiting, _)| waiting);
         // Memory alone refuses most losers.
         let now = self.clock.now();
-        let looked = self.table.look(key.encoded(), Purpose::Work(request.fingerprint()), now);
-        let looked = looked.map_err(|_| Fault::Closed)?;
+        let looked = self.table.look(key.encoded(), Purpose::Work(request.fingerprint()), now)?;
         match looked.found {
             Found::Free => {}
             // What was abandoned may have come to nothing, and then it is for nothing.

@@ -6,11 +6,11 @@ use crate::sync::Mutex;
 use std::sync::{Arc, Weak};
 
 /// What is to be done when a store closes.
-type Act = dyn Fn() + Send + Sync;
+type OnClose = dyn Fn() + Send + Sync;
 
 /// Who is told that the store closes. The lock is held for a look or a change.
 #[derive(Default)]
-pub(super) struct Closing(Mutex<Vec<Weak<Act>>>);
+pub(super) struct Closing(Mutex<Vec<Weak<OnClose>>>);
 
 impl Closing {
     pub(super) fn tell(&self) {
@@ -53,7 +53,7 @@ impl Store {
     }
 
     /// Does `act` when this store closes, as long as somebody keeps it.
-    pub(crate) fn when_closing(&self, act: &Arc<Act>) {
+    pub(crate) fn when_closing(&self, act: &Arc<OnClose>) {
         let mut told = self.0.closing.0.lock();
         told.retain(|other| other.strong_count() > 0);
         told.push(Arc::downgrade(act));

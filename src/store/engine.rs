@@ -5,6 +5,7 @@ use crate::backend::{Commit, Engine, Swap, Visit};
 use crate::clock::{Clock, expired};
 use crate::error::{Fault, StorageError};
 use crate::sync::{Break, Mutex, Signal};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,27 @@ pub(super) fn commit_each(engine: &dyn Engine, commits: &[Commit<'_>]) -> Vec<Re
 /// One commit alone.
 pub(super) fn commit_one(engine: &dyn Engine, commit: &Commit<'_>) -> Result<Swap, StorageError> {
     commit_each(engine, std::slice::from_ref(commit)).remove(0)
+}
+
+/// A key and its value, as an engine has them.
+pub(super) type Pair = (Vec<u8>, Vec<u8>);
+
+/// The first pairs behind `after` whose keys begin with `prefix`, in order, and whether there may be more: a page is full with
+/// so many pairs or bytes of values as `most` says.
+pub(super) fn page(
+    engine: &dyn Engine,
+    prefix: &[u8],
+    after: Option<&[u8]>,
+    (most_pairs, most_bytes): (usize, usize),
+) -> Result<(Vec<Pair>, bool), StorageError> {
+    let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
+    engine.scan(prefix, after, &mut |key, value| {
+        bytes += value.len();
+        found.push((key.to_vec(), value.to_vec()));
+        full = found.len() >= most_pairs || bytes >= most_bytes;
+        if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok((found, full))
 }
 
 /// Hands the engine out until it is closed, in the process that opened it (rule 9). Whoever has it keeps it for one
@@ -50,7 +72,7 @@ impl Handed {
             Some(recording) => Recorder::over(Arc::clone(&engine), Arc::clone(recording)),
             None => Arc::clone(&engine),
         };
-        let layer = Arc::new(Counted { engine: Some(under), gone: Arc::clone(&ended) });
+        let layer = Arc::new(EndTold { engine: Some(under), gone: Arc::clone(&ended) });
         Self { layer, ended, engine, recording }
     }
 }
@@ -87,7 +109,7 @@ impl EngineCell {
     pub(super) fn new(engine: Box<dyn Engine>) -> (Self, Arc<dyn Engine>) {
         let gone = Arc::new(Gone::default());
         let engine: Arc<dyn Engine> =
-            Arc::new(Counted { engine: Some(engine.into()), gone: Arc::clone(&gone) });
+            Arc::new(EndTold { engine: Some(engine.into()), gone: Arc::clone(&gone) });
         let handed = Handed::new(Arc::clone(&engine), None);
         (Self { handed: Mutex::new(Some(handed)), opened_by: std::process::id(), gone }, engine)
     }
@@ -166,19 +188,19 @@ impl EngineCell {
 
 /// An engine whose end is told.
 #[derive(Debug)]
-struct Counted {
+struct EndTold {
     /// `None` only while being dropped.
     engine: Option<Arc<dyn Engine>>,
     gone: Arc<Gone>,
 }
 
-impl Counted {
+impl EndTold {
     fn engine(&self) -> &dyn Engine {
         self.engine.as_deref().expect("only drop takes it out, and nobody calls after that")
     }
 }
 
-impl Engine for Counted {
+impl Engine for EndTold {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         self.engine().read(key)
     }
@@ -204,7 +226,7 @@ impl Engine for Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for EndTold {
     fn drop(&mut self) {
         // On whatever thread had it last, which may have nothing to do with the closing.
         let engine = self.engine.take();

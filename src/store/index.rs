@@ -171,8 +171,7 @@ impl Inner {
 
     fn is_stale(&self, stored: &[u8]) -> Result<bool, Fault> {
         let Some(IndexEntry { token, key, .. }) = IndexEntry::decode(stored) else { return Ok(true) };
-        let looked = self.table.look(key.encoded(), Purpose::Upkeep, self.clock.now());
-        let looked = looked.map_err(|_| Fault::Closed)?;
+        let looked = self.table.look(key.encoded(), Purpose::Upkeep, self.clock.now())?;
         if matches!(looked.found, Found::InFlight(_)) {
             return Ok(false);
         }
@@ -181,8 +180,7 @@ impl Inner {
         // An entry that is not due may be that of a settle to come, if the record is still its token's.
         let moved_on = record.as_ref().is_none_or(|record| record.token != token);
         // In this order: what was read may be swapped back to the entry's record, or have been.
-        let undisturbed =
-            self.table.is_undisturbed(key.encoded(), looked.stamp).map_err(|_| Fault::Closed)?;
+        let undisturbed = self.table.is_undisturbed(key.encoded(), looked.stamp)?;
         let stale = decide::sweep(record.as_ref(), token, self.wall(), None) == Sweeping::Stale;
         Ok(moved_on && undisturbed && stale)
     }

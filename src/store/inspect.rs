@@ -1,7 +1,7 @@
 //! Everything there is to tell of a key.
 
 use super::list::Listing;
-use super::read::failed;
+use super::outside::failed;
 use super::request::IntoKey;
 use super::{Inner, Seen, Store};
 use crate::clock::{WallTime, expired};

@@ -331,7 +331,7 @@ impl Inner {
 
     /// Returns once what was read under `key` before this call is durable.
     async fn durable(&self, caller: Caller, key: &Key) -> Result<(), Fault> {
-        if let Some(stamp) = self.table.marked(key.encoded(), None, None).map_err(|_| Fault::Closed)? {
+        if let Some(stamp) = self.table.marked(key.encoded(), None, None)? {
             self.until_synced(caller, key.encoded(), stamp).await?;
         }
         self.check_relaxed_values()
@@ -361,7 +361,7 @@ impl Inner {
             self.synced(caller, ticket).await?;
         }
         loop {
-            let marked = self.table.marked(key, Some(stamp), Some(&waiting)).map_err(|_| Fault::Closed)?;
+            let marked = self.table.marked(key, Some(stamp), Some(&waiting))?;
             if marked.is_none() {
                 return Ok(());
             }

@@ -2,15 +2,13 @@
 
 use super::Store;
 use super::caller::{Caller, on_this_thread};
+use super::engine::{Pair, page};
 use super::kv_error::{KvError, ValueKey};
 use crate::error::Fault;
 use crate::key::Key;
 use crate::record;
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::ControlFlow;
-
-pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 /// The plain values of one name, one by one: key and value.
 ///
@@ -39,16 +37,11 @@ impl KvScan {
     /// does not show, since their deletion is told as well.
     async fn turn_page(&mut self, caller: Caller) -> Result<(), Fault> {
         let inner = &self.store.0;
-        let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
-        inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, value| {
-            bytes += value.len();
-            found.push((key.to_vec(), value.to_vec()));
-            full = found.len() >= Self::PAGE || bytes >= Self::PAGE_BYTES;
-            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        let most = (Self::PAGE, Self::PAGE_BYTES);
+        let (found, full) = page(&*inner.engine.get()?, &self.prefix, self.after.as_deref(), most)?;
         let last = found.last().map(|(key, _)| key.clone()).filter(|_| full);
-        let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref());
-        for (key, stamp) in marked.map_err(|_| Fault::Closed)? {
+        let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref())?;
+        for (key, stamp) in marked {
             inner.until_synced(caller, &key, stamp).await?;
         }
         inner.check_relaxed_values()?;

@@ -5,6 +5,7 @@
 //! record is there or gone. After a failed sync it is an error (rule 7), and so is a marked key that the page does not
 //! show: its removal would be told.
 
+use super::engine::page;
 use super::outcome::{Interrupted, Settled};
 use super::{Inner, Store};
 use crate::clock::WallTime;
@@ -15,7 +16,6 @@ use crate::record::{Record, State};
 use crate::token::Token;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// What is told of a key by its record, which is `None` while the key is in doubt; `None` to pass it over.
@@ -121,18 +121,14 @@ impl<T> Listing<T> {
     /// Reads the next page. Each record is read first, and memory asked afterwards whether it may be told of.
     fn turn_page(&mut self) -> Result<(), Fault> {
         let inner = &self.store.0;
-        let (mut found, mut held, mut full) = (BTreeMap::new(), 0, false);
-        inner.engine.get()?.scan(&self.prefix, self.after.as_deref(), &mut |key, bytes| {
-            held += bytes.len();
-            found.insert(key.to_vec(), Some(bytes.to_vec()));
-            full = found.len() >= Self::PAGE || held >= Self::PAGE_BYTES;
-            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        let most = (Self::PAGE, Self::PAGE_BYTES);
+        let (pairs, full) = page(&*inner.engine.get()?, &self.prefix, self.after.as_deref(), most)?;
         self.done = !full;
-        let last = found.last_key_value().map(|(key, _)| key.clone()).filter(|_| !self.done);
+        let last = pairs.last().map(|(key, _)| key.clone()).filter(|_| full);
+        let mut found: BTreeMap<_, _> = pairs.into_iter().map(|(key, bytes)| (key, Some(bytes))).collect();
         if inner.commit.poisoned().is_some() {
-            let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref());
-            for (key, _) in marked.map_err(|_| Fault::Closed)? {
+            let marked = inner.table.all_marked(&self.prefix, self.after.as_deref(), last.as_deref())?;
+            for (key, _) in marked {
                 found.entry(key.to_vec()).or_insert(None);
             }
         }
@@ -174,10 +170,9 @@ impl Inner {
             return Ok(true);
         }
         let storing = match record.state {
-            State::Pending { .. } => self.table.storing(key.encoded(), record.token),
-            State::Interrupted { .. } | State::Settled { .. } => Ok(None),
+            State::Pending { .. } => self.table.storing(key.encoded(), record.token)?,
+            State::Interrupted { .. } | State::Settled { .. } => None,
         };
-        let storing = storing.map_err(|_| Fault::Closed)?;
         let relaxed = self.was_settled_relaxed(record) && !self.is_forgotten(record);
         if (storing.is_some() || relaxed)
             && let Some(poisoned) = self.commit.poisoned()

@@ -85,7 +85,7 @@ impl Inner {
 
     fn locked(self: &Arc<Self>, key: &Key, mut place: Place) -> Result<Lock, Fault> {
         let token = self.draw_token()?;
-        place.grant(token, 1, false, self.settings.terms.lease).map_err(|_| Fault::Closed)?;
+        place.grant(token, 1, false, self.settings.terms.lease)?;
         Ok(Lock { store: Arc::clone(self), key: key.clone(), token, place })
     }
 }

@@ -5,7 +5,7 @@ use crate::backend::Write;
 use crate::commit::Ticket;
 use crate::error::Fault;
 use crate::key::Key;
-use crate::lease::{Mark, Place, Refusal};
+use crate::lease::{Closed, Mark, Place, Refusal};
 use crate::protocol::Holder;
 use crate::token::Token;
 
@@ -19,18 +19,27 @@ impl Inner {
         only_with_place: bool,
     ) -> Result<Marked<'_>, MarkRefused> {
         match self.table.mark(key.encoded(), holder, place, only_with_place) {
-            Ok(mark) => Ok(Marked { store: self, mark: Some(mark), also: Vec::new(), planned: false }),
+            Ok(mark) => Ok(self.marked(mark)),
             Err(Refusal::Lost { by }) => Err(MarkRefused::Lost { by }),
             Err(Refusal::BeingTaken) => Err(MarkRefused::BeingTaken),
             Err(Refusal::Closed | Refusal::Expired) => Err(MarkRefused::Closed),
         }
     }
 
+    /// The same for a write of who has no place on the key.
+    pub(super) fn mark_without_place(&self, key: &Key, holder: Holder) -> Result<Marked<'_>, Closed> {
+        self.table.mark_without_place(key.encoded(), holder).map(|mark| self.marked(mark))
+    }
+
+    fn marked(&self, mark: Mark) -> Marked<'_> {
+        Marked { store: self, mark: Some(mark), also: Vec::new(), planned: false }
+    }
+
     /// Puts unsynced marks on the keys of `writes`, plain values that one commit will write.
     pub(super) fn mark_writes(&self, writes: &[Write]) -> Result<Marked<'_>, Fault> {
         let also = Vec::with_capacity(writes.len());
         let mut marked = Marked { store: self, mark: None, also, planned: false };
-        marked.also(self.upkeep(), writes).map_err(|_| Fault::Closed)?;
+        marked.also(self.upkeep(), writes)?;
         Ok(marked)
     }
 }
@@ -57,10 +66,9 @@ pub(super) struct Marked<'a> {
 
 impl Marked<'_> {
     /// Puts marks on the keys that the commit writes besides.
-    pub(super) fn also(&mut self, holder: Holder, writes: &[Write]) -> Result<(), MarkRefused> {
+    pub(super) fn also(&mut self, holder: Holder, writes: &[Write]) -> Result<(), Closed> {
         for write in writes {
-            let mark = self.store.table.mark(&write.key.as_slice().into(), holder, None, false);
-            self.also.push(mark.map_err(|_| MarkRefused::Closed)?);
+            self.also.push(self.store.table.mark_without_place(&write.key.as_slice().into(), holder)?);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The store: where decisions, leases, group commit and a backend come together.
 //!
-//! `claim` asks, `take` takes, `guard` is what was taken, `settle` ends it, `read` looks and changes from outside, `run` is
+//! `claim` asks, `take` takes, `guard` is what was taken, `settle` ends it, `outside` looks and changes from outside, `run` is
 //! the whole dance in one call, `builder` opens. Plain values are in `kv`; what is written at once, effects of completions
 //! included, in `writes`. Each claim goes the same way: look at memory, read the record, ask memory again (rule 2),
 //! take the place, swap the record, sync, tell.
@@ -14,6 +14,7 @@ mod by_hand;
 mod caller;
 mod checkpoint;
 mod claim;
+mod claim_all;
 #[cfg(feature = "admin")]
 mod closing;
 mod copy;
@@ -29,8 +30,8 @@ mod list;
 mod lock;
 mod marked;
 mod outcome;
+mod outside;
 mod own;
-mod read;
 mod recording;
 mod request;
 mod retention;
@@ -47,10 +48,10 @@ mod upkeep;
 mod watch;
 mod writes;
 
-pub use batch::AllClaimed;
 pub use builder::Builder;
 pub use by_hand::Resolution;
 pub use checkpoint::CheckpointError;
+pub use claim_all::AllClaimed;
 #[cfg(feature = "admin")]
 pub(crate) use closing::WeakStore;
 #[cfg(any(feature = "sled", feature = "redb"))]
@@ -324,7 +325,7 @@ impl Inner {
     /// there was one.
     fn sync_abandoned(&self, key: &Key) -> Result<bool, Fault> {
         let Some(ticket) = self.commit.abandoned() else { return Ok(false) };
-        if !self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)? {
+        if !self.table.is_unsynced(key.encoded())? {
             return Ok(false);
         }
         self.commit.wait(ticket, self.limit()).map(|()| true)
@@ -333,7 +334,7 @@ impl Inner {
     /// Whether a settling write stands on the key that no finished sync covers; an error if none ever will.
     fn is_unsynced(&self, key: &Key) -> Result<bool, Fault> {
         self.sync_abandoned(key)?;
-        let unsynced = self.table.is_unsynced(key.encoded()).map_err(|_| Fault::Closed)?;
+        let unsynced = self.table.is_unsynced(key.encoded())?;
         if unsynced {
             self.check_told_unsynced()?;
         }

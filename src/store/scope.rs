@@ -122,11 +122,10 @@ impl Inner {
             scopes.push(key.scope().to_vec());
         }
         // The removal of what is not there any more would be told as well.
-        if let Some(poisoned) = self.commit.poisoned() {
-            let marked = self.table.all_marked(&Key::all_claims(), None, None);
-            if !marked.map_err(|_| Fault::Closed)?.is_empty() {
-                return Err(poisoned.into());
-            }
+        if let Some(poisoned) = self.commit.poisoned()
+            && !self.table.all_marked(&Key::all_claims(), None, None)?.is_empty()
+        {
+            return Err(poisoned.into());
         }
         Ok(scopes)
     }
@@ -222,7 +221,7 @@ impl Scope {
         self.store.get(key.map_err(|error| AdminError::InvalidKey { doing: "reading", error })?)
     }
 
-    /// [`Store::scan`] of this scope.
+    /// [`Store::scan`] of this scope, by the name of what it gives: keys in other states are told by [`Store::keys`].
     ///
     /// # Errors
     /// As [`Store::scan`].

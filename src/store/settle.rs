@@ -135,14 +135,14 @@ impl Claim {
             Failure::Fault(fault) => SettleError::retry(self, RetryCause::Fault(fault)),
             Failure::OtherEffects => SettleError::retry(self, RetryCause::OtherEffects),
             Failure::BeingTaken => SettleError::retry(self, RetryCause::BeingTaken),
-            Failure::LostPlace { by } | Failure::ByRecord(Refused::Lost { by }) => {
+            Failure::LostPlace { by } | Failure::ByRecord(NotCurrent::Lost { by }) => {
                 self.0.store.telemetry.settle_refused_late(key, token, by);
                 SettleError::Lost(Lost { key, token, by })
             }
-            Failure::ByRecord(Refused::SettledOtherwise { by_hand }) => {
+            Failure::ByRecord(NotCurrent::SettledOtherwise { by_hand }) => {
                 SettleError::AlreadySettled(AlreadySettled { key, token, by_hand })
             }
-            Failure::ByRecord(Refused::Interrupted) => {
+            Failure::ByRecord(NotCurrent::Interrupted) => {
                 SettleError::Interrupted(KeyInterrupted { key, token })
             }
         }
@@ -153,7 +153,7 @@ impl Claim {
 pub(super) enum Failure {
     /// By what the record says. That may have been written a moment ago, by this claim or another, so it is told once a
     /// sync covers it (P4).
-    ByRecord(Refused),
+    ByRecord(NotCurrent),
     /// By what memory says, which no power cut undoes: its place went to another that was granted it, or was removed.
     LostPlace {
         by: Option<Token>,
@@ -164,7 +164,7 @@ pub(super) enum Failure {
 }
 
 /// What a record says to a holder that may not do what it asks.
-pub(super) enum Refused {
+pub(super) enum NotCurrent {
     Lost { by: Option<Token> },
     SettledOtherwise { by_hand: bool },
     Interrupted,
@@ -235,11 +235,11 @@ impl Inner {
                     (new.map(|record| record.encode()), hint)
                 }
                 Settling::Confirmed => break,
-                Settling::Interrupted => return Err(refused(marked, Refused::Interrupted.into())),
+                Settling::Interrupted => return Err(refused(marked, NotCurrent::Interrupted.into())),
                 Settling::SettledOtherwise { by_hand } => {
-                    return Err(refused(marked, Refused::SettledOtherwise { by_hand }.into()));
+                    return Err(refused(marked, NotCurrent::SettledOtherwise { by_hand }.into()));
                 }
-                Settling::Lost { by } => return Err(refused(marked, Refused::Lost { by }.into())),
+                Settling::Lost { by } => return Err(refused(marked, NotCurrent::Lost { by }.into())),
             };
             let swap = Commit::swap(claim.0.key.encoded(), seen.as_deref(), new.as_deref());
             match commit_one(&*engine, &Commit { hints: hint.as_slice(), effects: &effects, ..swap }) {
@@ -289,7 +289,7 @@ impl Inner {
             if let Settling::SettledOtherwise { by_hand } =
                 decide::release(record.as_ref(), claim.0.record.token)
             {
-                return Err(Refused::SettledOtherwise { by_hand }.into());
+                return Err(NotCurrent::SettledOtherwise { by_hand }.into());
             }
         }
         let ended = claim.take_place().map_or(Err(Refusal::Lost { by: None }), Place::end);
@@ -337,8 +337,8 @@ fn refused(marked: Option<Marked<'_>>, failure: Failure) -> Failure {
     failure
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<NotCurrent> for Failure {
+    fn from(refused: NotCurrent) -> Self {
         Self::ByRecord(refused)
     }
 }

@@ -226,15 +226,12 @@ impl Sweeper {
             return Ok(());
         };
         // Memory first, then the record: see the module `index`.
-        let looked = self.table.look(key.encoded(), Purpose::Upkeep, self.clock.now());
-        let looked = looked.map_err(|_| Fault::Closed)?;
+        let looked = self.table.look(key.encoded(), Purpose::Upkeep, self.clock.now())?;
         let in_flight = match looked.found {
             Found::InFlight(busy) => Some(busy.deadline),
             Found::Free | Found::Mismatched => None,
         };
-        if in_flight == Some(None)
-            && self.table.may_be_written(key.encoded(), token).map_err(|_| Fault::Closed)?
-        {
+        if in_flight == Some(None) && self.table.may_be_written(key.encoded(), token)? {
             swept.kept += 1;
             return Ok(());
         }
@@ -287,7 +284,7 @@ impl Sweeper {
     }
 
     fn is_undisturbed(&self, key: &Key, stamp: Stamp) -> Result<bool, Fault> {
-        let undisturbed = self.table.is_undisturbed(key.encoded(), stamp).map_err(|_| Fault::Closed)?;
+        let undisturbed = self.table.is_undisturbed(key.encoded(), stamp)?;
         Ok(undisturbed || Break::SweepUnasked.is())
     }
 

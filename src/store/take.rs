@@ -176,7 +176,7 @@ impl Inner {
             Verdict::Interrupt(ended_by) => {
                 let Some(record) = &record else { return Ok(Step::Again) };
                 let holder = Holder { purpose: Purpose::Work(request.fingerprint()), ..self.upkeep() };
-                let marked = self.mark(key, holder, None, false).map_err(|_| Fault::Closed)?;
+                let marked = self.mark_without_place(key, holder)?;
                 (decide::interrupted(record, ended_by), Some(marked.planned()))
             }
             verdict => {
@@ -255,8 +255,7 @@ impl Inner {
         stored: Option<Vec<u8>>,
     ) -> Result<Outcome, Fault> {
         let (token, attempt, lease) = (record.token, record.attempt, request.terms.lease);
-        let granted = place.grant(token, attempt, stored.is_some(), lease);
-        let since = granted.map_err(|_| Fault::Closed)?;
+        let since = place.grant(token, attempt, stored.is_some(), lease)?;
         Ok(Outcome::Granted(Claim(Box::new(Granted {
             store: Arc::clone(self),
             key: request.key.clone(),

@@ -182,19 +182,6 @@ impl Drop for Working {
     }
 }
 
-/// The number of lease-table shards. Models look at each lock separately, so they get by with few.
-pub(crate) const SHARDS: usize = if cfg!(loom) {
-    1
-} else if cfg!(shuttle) {
-    2
-} else {
-    64
-};
-
-/// How many settled records each shard keeps in memory: 4,096 in all, a few seconds of a busy service, in which retries
-/// come.
-pub(crate) const RECENT: usize = if cfg!(any(loom, shuttle)) { 4 } else { 64 };
-
 /// Builds the hashers of one table; random in production, fixed in models.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) type HashSeed = std::collections::hash_map::RandomState;

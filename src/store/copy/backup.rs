@@ -92,12 +92,12 @@ impl Store {
 }
 
 /// Watches the commits of a store until it is dropped.
-struct Watch<'a> {
+struct Watching<'a> {
     store: &'a Inner,
     recording: Arc<Recording>,
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Watching<'_> {
     fn drop(&mut self) {
         self.store.engine.unwatch(&self.recording);
     }
@@ -105,7 +105,7 @@ impl Drop for Watch<'_> {
 
 impl Inner {
     fn back_up(&self, copy: &dyn Engine, place: String) -> Result<Copied, CopyError> {
-        let watch = Watch { store: self, recording: Recording::new(Arc::clone(&self.clock)) };
+        let watch = Watching { store: self, recording: Recording::new(Arc::clone(&self.clock)) };
         let limit = self.limit();
         let busy = || CopyError::Busy { waited: limit };
         if !self.engine.watch(&watch.recording, &*self.clock, limit)? {

@@ -2,8 +2,8 @@
 
 use super::StoreFuture;
 use crate::store::caller::Caller;
+use crate::store::engine::Pair;
 use crate::store::kv::{DELETING, PUTTING, encode_value};
-use crate::store::kv_scan::Pair;
 use crate::store::{Compared, Kv, KvError, KvScan, Store, Writes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

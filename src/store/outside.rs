@@ -1,4 +1,4 @@
-//! Looking at the store, and changing it, from outside a claim.
+//! A key from outside a claim: what is stored for it, and how that is changed or removed.
 
 use super::caller::{Caller, on_this_thread};
 use super::engine::commit_one;
@@ -242,7 +242,7 @@ impl Inner {
             let hint = index::hint(key, record.ok().flatten().as_ref(), new.as_ref());
             let new = new.map(|record| record.encode());
             // The mark goes on before the swap (rule 1), and not before it is certain that there will be one.
-            let mut marked = self.mark(key, self.upkeep(), None, false).map_err(|_| Fault::Closed)?;
+            let mut marked = self.mark_without_place(key, self.upkeep())?;
             if new.is_none() {
                 marked.frees();
             }
