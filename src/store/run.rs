@@ -60,7 +60,8 @@ impl<T> Run<T> {
 /// ```
 #[derive(thiserror::Error)]
 pub enum RunError<T, E> {
-    /// Nothing ran.
+    /// Nothing ran. The message names the claim or record that stands in the way by its token, by which a log or
+    /// `claimdb list` has it; the key itself only the caller knows.
     #[error("the work was not run: {0}")]
     Refused(Refused),
     /// The work ran and failed; the key was released, so that it can be tried again. If releasing failed as well, the
@@ -111,16 +112,20 @@ impl<T, E: fmt::Debug> fmt::Debug for RunError<T, E> {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refused {
     /// Another claim has the key.
-    #[error("another claim has the key, for {:?} more at most", .0.remaining())]
+    #[error(
+        "another claim has the key{}, for {:?} more at most",
+        .0.token().map_or_else(String::new, |token| format!(", with token {token}")),
+        .0.remaining()
+    )]
     InFlight(InFlight),
     /// The key was used for something else.
     #[error("{} was used for something else", .0.key())]
     Mismatched(Mismatched),
     /// The work failed for good before.
-    #[error("the work failed for good before")]
+    #[error("the work failed for good before, under token {}", .0.about().token())]
     Failed(Stored),
     /// The work was done before, and its result is not kept.
-    #[error("the work was done before, and its result is not kept")]
+    #[error("the work was done before, under token {}, and its result is not kept", .0.about().token())]
     Omitted(Omitted),
     /// A holder ended without settling.
     #[error("an earlier attempt with token {} ended without settling; settle it with Store::resolve", .0.token())]
