@@ -82,8 +82,11 @@ fn is_store(path: &Path) -> bool {
     read.is_ok() && head == FORMAT_PREFIX.as_bytes()
 }
 
-/// The store in whose folder the folder `path` lies, or which it is.
-pub(super) fn store_around(path: &Path) -> Option<&Path> {
+/// The store in whose folder the folder `path` lies, or which it is. Goes by the names in `path`, so links in it are to be
+/// followed first ([`canonicalize`](std::fs::canonicalize)). What is written there would be lost, moved and put back
+/// together with the store. A store counts from its first sync on.
+#[must_use]
+pub fn store_around(path: &Path) -> Option<&Path> {
     path.ancestors().find(|folder| is_store(folder))
 }
 

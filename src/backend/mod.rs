@@ -24,6 +24,8 @@ mod files;
 mod folder;
 #[cfg(any(feature = "sled", feature = "redb"))]
 mod format;
+#[cfg(any(feature = "sled", feature = "redb"))]
+mod in_folder;
 mod mem;
 #[cfg(any(feature = "sled", feature = "redb"))]
 mod readable;
@@ -36,6 +38,12 @@ mod reserve;
 #[cfg(feature = "sled")]
 mod sled;
 
+#[cfg(any(feature = "sled", feature = "redb"))]
+pub use format::store_around;
+#[cfg(any(feature = "sled", feature = "redb"))]
+pub(crate) use in_folder::{Old, make_openable, replace};
+#[cfg(any(feature = "sled", feature = "redb"))]
+pub use in_folder::{existing, same_engine};
 pub use mem::Mem;
 #[cfg(feature = "redb")]
 pub use redb::Redb;
@@ -43,13 +51,9 @@ pub use redb::Redb;
 pub use sled::Sled;
 
 use crate::error::{OpenError, StorageError};
-#[cfg(any(feature = "sled", feature = "redb"))]
-use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
-#[cfg(any(feature = "sled", feature = "redb"))]
-use std::path::PathBuf;
 
 /// A place where a store's bytes live.
 pub trait Backend: Send + Sync + fmt::Debug {
@@ -69,80 +73,6 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// [`OpenError::Locked`] while another engine of the place is open, else what went wrong; the place is then
     /// as it was.
     fn open(&self) -> Result<Box<dyn Engine>, OpenError>;
-}
-
-/// The store in the folder `path`, which must be one, with the engine that made it. Nothing is created: opening a path
-/// where there is none fails as [`OpenError::NoStore`].
-#[cfg(any(feature = "sled", feature = "redb"))]
-#[must_use]
-pub fn existing(path: impl AsRef<Path>) -> Box<dyn Backend> {
-    in_folder(path.as_ref())
-}
-
-/// A place in `folder`, which may be there or not, for the engine that made the store in the folder `path`.
-#[cfg(any(feature = "sled", feature = "redb"))]
-#[must_use]
-pub fn same_engine(path: impl AsRef<Path>, folder: impl AsRef<Path>) -> Box<dyn Backend> {
-    #[cfg(all(feature = "sled", feature = "redb"))]
-    if format::is_made_with(path.as_ref(), redb::FILES.engine) {
-        return Box::new(Redb::new(folder));
-    }
-    let _ = path.as_ref(); // with one engine alone there is nothing to look at
-    #[cfg(feature = "sled")]
-    let place = Sled::new(folder);
-    #[cfg(not(feature = "sled"))]
-    let place = Redb::new(folder);
-    Box::new(place)
-}
-
-#[cfg(any(feature = "sled", feature = "redb"))]
-fn in_folder(path: &Path) -> Box<dyn replace::InFolder> {
-    #[cfg(all(feature = "sled", feature = "redb"))]
-    if format::is_made_with(path, redb::FILES.engine) {
-        return Box::new(Redb::existing(path));
-    }
-    #[cfg(feature = "sled")]
-    let store = Sled::existing(path);
-    #[cfg(not(feature = "sled"))]
-    let store = Redb::existing(path);
-    Box::new(store)
-}
-
-/// Makes the store in `path` openable if a repair can, and else changes nothing; tells where what the last close noted of
-/// it was put, if its files do not match that.
-#[cfg(any(feature = "sled", feature = "redb"))]
-pub(crate) fn make_openable(path: &Path) -> Result<Option<PathBuf>, OpenError> {
-    in_folder(path).make_openable()
-}
-
-/// The store in whose folder the folder `path` lies, or which it is. Goes by the names in `path`, so links in it are to be
-/// followed first ([`canonicalize`](std::fs::canonicalize)). What is written there would be lost, moved and put back
-/// together with the store. A store counts from its first sync on.
-#[must_use]
-pub fn store_around(path: &Path) -> Option<&Path> {
-    #[cfg(any(feature = "sled", feature = "redb"))]
-    return format::store_around(path);
-    #[cfg(not(any(feature = "sled", feature = "redb")))]
-    path.ancestors().find(|_| false) // no engine has a folder
-}
-
-/// What becomes of an engine's old files when new ones have taken their place.
-#[cfg(any(feature = "sled", feature = "redb"))]
-#[derive(Debug)]
-pub(crate) enum Old {
-    Deleted,
-    /// Kept in the store's folder, under a name that nothing there has.
-    Kept(OsString),
-}
-
-/// Shows `fill` the store in the folder `path` and a fresh one of its engine. If it is content, the fresh one takes the
-/// store's place; else, and wherever it is cut off, the store is as it was.
-#[cfg(any(feature = "sled", feature = "redb"))]
-pub(crate) fn replace<T, E: From<OpenError>>(
-    path: &Path,
-    fill: impl FnOnce(&dyn Engine, &dyn Engine) -> Result<(T, Old), E>,
-) -> Result<T, E> {
-    replace::replace(&*in_folder(path), fill)
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
@@ -249,4 +179,10 @@ pub enum Swap {
         /// The value that was there.
         current: Option<Vec<u8>>,
     },
+}
+
+/// No engine of this build has a folder, so no folder is a store's.
+#[cfg(not(any(feature = "sled", feature = "redb")))]
+pub(crate) fn store_around(_: &Path) -> Option<&Path> {
+    None
 }
