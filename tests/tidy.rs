@@ -172,6 +172,32 @@ fn only_their_one_file_names_locks_clocks_threads_and_seeds() {
 }
 
 #[test]
+fn each_lock_is_in_the_list_of_the_architecture() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("it is there");
+    let list = page.split("\n## Locks\n").nth(1).expect("it has a list of locks");
+    let list = list.split("\n## ").next().expect("split gives one part at least");
+    let listed: Vec<&str> =
+        list.split('`').filter(|word| word.ends_with(".rs") && *word != "tests/tidy.rs").collect();
+    // Those of `sync/` that are no lock of their own, but what locks are made of.
+    let made_of = ["sync/real.rs", "sync/mocked.rs"];
+    let mut locks = Vec::new();
+    for (file, source) in rust_files("src") {
+        let Some(file) = file.strip_prefix("src/").filter(|file| !file.starts_with("bin/")) else { continue };
+        if code(&source).contains("Mutex<") && !made_of.contains(&file) {
+            assert!(listed.contains(&file), "docs/architecture.md does not list the lock of src/{file}");
+            locks.push(file.to_owned());
+        }
+    }
+    assert!(locks.len() > 10, "only {locks:?} have locks: the check looks at the wrong thing");
+    for file in listed {
+        assert!(
+            locks.iter().any(|lock| lock == file),
+            "docs/architecture.md lists a lock of src/{file}, which has none"
+        );
+    }
+}
+
+#[test]
 fn the_figures_in_the_readme_are_those_that_the_bench_wrote() {
     let json = fs::read_to_string(root().join("docs/figures/claim-throughput.json")).expect("it is there");
     let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");

@@ -143,7 +143,8 @@ impl Barrier {
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         let opened = match File::open(path) {
             Err(error) if no_descriptor_is_left(&error) => {
-                drop(self.spare.lock().take());
+                let spare = self.spare.lock().take();
+                drop(spare);
                 File::open(path)
             }
             opened => opened,
