@@ -48,6 +48,11 @@ fn repaired_around_pages(engine: Engine) {
 
     let repaired = Store::repair(&place.folder).unwrap();
     assert!(repaired.unread >= 4, "{engine:?}: stretches that cannot be read were not told: {repaired:?}");
+    let of_values = repaired.unread_values;
+    assert!(
+        (1..repaired.unread).contains(&of_values),
+        "{engine:?}: values were told as records: {repaired:?}"
+    );
     assert_eq!(repaired.aside, 0, "{engine:?}: what is named and not there is no thing that was put aside");
     let lines = aside(&repaired.aside_in.clone().expect("the file was not made"));
     let unread: Vec<_> = lines.iter().filter(|(what, ..)| what == "unread").collect();

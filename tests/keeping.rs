@@ -289,7 +289,7 @@ fn repair_wants_to_be_agreed_to_and_says_what_is_asked_of_whom() {
         let repaired = claimdb("repair", &[&"--yes", &"--json", &place.store()]);
         assert_eq!(repaired.code, Some(0), "{}", repaired.err);
         let counts = repaired.json();
-        assert_eq!(counts.as_object().unwrap().len(), 11, "{counts}");
+        assert_eq!(counts.as_object().unwrap().len(), 14, "{counts}");
         assert_eq!((&counts["unread"], &counts["kept_in"]), (&0.into(), &Value::Null));
         assert_eq!(
             (&counts["records"], &counts["aside"], &counts["new_ceiling"]),

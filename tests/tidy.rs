@@ -31,9 +31,10 @@ const FLOORS: [(&str, u8); 19] = [
 const NEIGHBOURLY: [u8; 2] = [0, 1];
 const MAX_LINES: usize = 400;
 /// The harnesses that break things from outside, where a moment must pass in another process.
-const MAY_SLEEP: [&str; 6] = [
+const MAY_SLEEP: [&str; 7] = [
     "tests/kill.rs",
     "tests/power_cut.rs",
+    "tests/redb_damage.rs",
     "tests/stops_and_clocks.rs",
     "tests/support/child.rs",
     "tests/support/disk.rs",

@@ -150,7 +150,7 @@ impl Iterator for Answers {
                     None
                 }
                 Ok(false) => Some(stats(&self.store, Some(stored))),
-                Err(error) => Some(refusal(&error)),
+                Err(error) => Some(cut_off(&error, &stored)),
             },
         };
         Some(answer)
@@ -229,6 +229,16 @@ fn count(
         Err(error) => return Err(error),
     }
     Ok(true)
+}
+
+/// What counting came to before it failed: of a store with a damaged page it is all that can be told.
+fn cut_off(error: &AdminError, stored: &Stored) -> Answer {
+    let Stored { pending, ended, interrupted, settled, damaged } = stored;
+    let Answer::Refused { code, message } = refusal(error) else { return refusal(error) };
+    let counted = format!(
+        "{pending} pending ({ended} ended), {interrupted} interrupted, {settled} settled, {damaged} damaged"
+    );
+    Answer::refused(code, format!("counting what is stored: it was cut off at {counted}: {message}"))
 }
 
 pub(super) fn refusal(error: &AdminError) -> Answer {

@@ -14,6 +14,7 @@
 
 use super::files::{files_in, sync_above, sync_folder, write_synced};
 use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
+use super::replace;
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::{InvalidSetting, OpenError, StorageError, StoreDamage};
@@ -126,14 +127,28 @@ impl Folder {
     pub(super) fn has_whole_main(&self) -> Result<(), OpenError> {
         let Files { engine, main } = self.files;
         let (file, length) = (format!("{engine}/{main}"), self.main_length()?);
-        let damage = match self.clean_close() {
-            Some(closed_with) if length < closed_with => StoreDamage::Cut { file, length, closed_with },
-            _ if length == 0 && (self.existed || has_been_store(&self.path, self.files)) => {
-                StoreDamage::Gone { file }
+        let held_records = || self.existed || has_been_store(&self.path, self.files);
+        let places = replace::FOLDERS.map(|folder| format!("{folder}/{engine}"));
+        let moved = places.into_iter().find(|place| self.path.join(place).join(main).exists());
+        let damage = match (length, self.clean_close(), moved) {
+            (0, _, Some(found)) if held_records() => StoreDamage::Moved { file, found },
+            (_, Some(closed_with), _) if length < closed_with => {
+                StoreDamage::Cut { file, length, closed_with }
             }
+            (0, _, _) if held_records() => StoreDamage::Gone { file },
             _ => return Ok(()),
         };
         Err(OpenError::damaged(self.name(), &damage))
+    }
+
+    /// Whether something was written behind the end that the engine's main file had at the last close, for an engine that
+    /// writes nothing behind it while it is closed.
+    #[cfg(feature = "redb")]
+    pub(super) fn is_longer_than_closed(&self) -> io::Result<Option<StoreDamage>> {
+        let Some(closed_with) = self.clean_close() else { return Ok(None) };
+        let length = fs::metadata(self.main())?.len();
+        let file = format!("{}/{}", self.files.engine, self.files.main);
+        Ok((length > closed_with).then_some(StoreDamage::Longer { file, length, closed_with }))
     }
 
     /// Unless the last close was clean, syncs every file and drops it from the page cache, which after a failed sync can
@@ -206,7 +221,6 @@ impl Folder {
     }
 
     /// Whether the last opening ended well.
-    #[cfg(feature = "sled")]
     pub(super) fn was_closed_cleanly(&self) -> bool {
         self.clean_close().is_some()
     }
@@ -241,7 +255,7 @@ impl Folder {
     }
 
     /// With how long a main file the store was closed; `None` if the last opening did not end well.
-    fn clean_close(&self) -> Option<u64> {
+    pub(super) fn clean_close(&self) -> Option<u64> {
         fs::read_to_string(self.path.join("clean")).ok()?.trim_end().parse().ok()
     }
 
@@ -350,7 +364,7 @@ fn is_folder_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenE
 /// `lock` comes first, and says nothing.
 fn has_been_store(path: &Path, files: Files) -> bool {
     let is_there = |name: &str| path.join(name).exists();
-    let had_syncs = ["clean", "tail", super::replace::MARK].into_iter().any(is_there);
+    let had_syncs = ["clean", "tail", replace::MARK].into_iter().any(is_there);
     had_syncs || is_there("reserve") && !path.join(files.engine).join(files.main).exists()
 }
 

@@ -73,6 +73,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// [`OpenError::Locked`] while another engine of the place is open, else what went wrong; the place is then
     /// as it was.
     fn open(&self) -> Result<Box<dyn Engine>, OpenError>;
+
+    /// Opens it like [`open`](Self::open) for those who only read: verifying, read-only stores, and the source of a copy. No
+    /// place is made. An engine that changes its files by opening them does well to do that elsewhere, and refuses commits
+    /// then: what cuts a look off must not make damage worse. If not said, it is opened as ever.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn open_to_look(&self) -> Result<Box<dyn Engine>, OpenError> {
+        self.open()
+    }
 }
 
 impl<B: Backend + ?Sized> Backend for Box<B> {
@@ -86,6 +96,10 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         (**self).open()
+    }
+
+    fn open_to_look(&self) -> Result<Box<dyn Engine>, OpenError> {
+        (**self).open_to_look()
     }
 }
 
@@ -131,6 +145,15 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// [`StorageError`] if it could not be found out.
     fn size(&self) -> Result<Option<u64>, StorageError> {
         Ok(None)
+    }
+
+    /// Whether all that is stored is as it was written, for an engine whose reads do not tell; asked of one that was
+    /// [opened to look](Backend::open_to_look), before a copy is made of it or once it was verified. May read everything.
+    ///
+    /// # Errors
+    /// [`StorageError::of_damage`] if it is not. An engine that cannot tell says that it is.
+    fn is_as_written(&self) -> Result<(), StorageError> {
+        Ok(())
     }
 }
 

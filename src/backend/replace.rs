@@ -36,10 +36,12 @@ use std::sync::Arc;
 pub(super) const MARK: &str = "compacting";
 const FRESH: &str = "fresh";
 const REPLACED: &str = "replaced";
+/// Where files of the engine's can be.
+pub(super) const FOLDERS: [&str; 2] = [FRESH, REPLACED];
 
 /// A store in a folder.
 pub(super) trait InFolder: Backend {
-    /// Opens it. Dropping the engine closes that and leaves the lock with whoever has the folder.
+    /// Opens it to look. Dropping the engine closes that and leaves the lock with whoever has the folder.
     fn open_in_folder(&self) -> Result<(Box<dyn Engine>, Arc<Folder>), OpenError>;
 
     /// Such a store in another folder, which is made.

@@ -53,8 +53,18 @@ pub(crate) enum StoreDamage {
         bytes(length)
     )]
     Cut { file: String, length: u64, closed_with: u64 },
+    #[error(
+        "its file `{file}` has {} and was closed with {closed_with}; something was written behind its end since",
+        bytes(length)
+    )]
+    Longer { file: String, length: u64, closed_with: u64 },
     #[error("it held records, and its file `{file}` is gone or empty")]
     Gone { file: String },
+    #[error(
+        "its file `{file}` is gone or empty, and the folder `{found}` in it has such a file: if that is this store's, move the \
+         folder back"
+    )]
+    Moved { file: String, found: String },
     #[error("its file `format` reads {found:?}, and nothing tells whose files they are")]
     Format { found: String },
     #[error(
@@ -132,10 +142,12 @@ impl StoreDamage {
             | Self::OtherFiles { .. }
             | Self::RedbsFormat { .. }
             | Self::CeilingChanged
+            | Self::Moved { .. }
             | Self::Ceiling(Damage::UnknownVersion { .. })
             | Self::HighWater(Damage::UnknownVersion { .. }) => Remedy::AsTold,
             // A repair does without what cannot be read of these.
             Self::OwnEntries { .. }
+            | Self::Longer { .. }
             | Self::Ceiling(_)
             | Self::OddCeiling { .. }
             | Self::NoCeiling
@@ -167,6 +179,17 @@ impl OpenError {
     /// The store in `place` has that damage.
     pub(crate) fn damaged(place: impl Into<String>, damage: &StoreDamage) -> Self {
         Self::damaged_with(place, damage, damage.remedy())
+    }
+
+    /// The same refusal; if it says that only a backup helps, with what was found out to help.
+    #[cfg(feature = "redb")]
+    pub(crate) fn or_with(self, found: impl FnOnce() -> Remedy) -> Self {
+        match self {
+            Self::Damaged { place, reason, remedy: Remedy::Backup } => {
+                Self::Damaged { place, reason, remedy: found() }
+            }
+            error => error,
+        }
     }
 
     /// The same, where it has been found out what helps.

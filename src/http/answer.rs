@@ -7,7 +7,7 @@ use super::problem::{Problem, ProblemCode};
 use super::replay::{self, StoredResponse};
 use super::tasks::Inline;
 use super::work::{Work, free};
-use crate::error::{ClaimError, Fault};
+use crate::error::ClaimError;
 use crate::key::Key;
 use crate::store::{About, Claim, Next, Outcome, Request as ClaimRequest, Settled};
 use http::request::Parts;
@@ -137,7 +137,7 @@ impl Config {
         let outcome = match self.store.claim_async(claim).await {
             Ok(outcome) => outcome,
             // Its key was used, and what for cannot be read: running it unprotected is no choice.
-            Err(ClaimError::Failed { fault: Fault::Damaged(_), .. }) => {
+            Err(ClaimError::Failed { fault, .. }) if fault.is_damage() => {
                 return Err(Problem::new(ProblemCode::StoreUnavailable).into());
             }
             Err(ClaimError::Nested { .. }) => return Err(Problem::new(ProblemCode::InProgress).into()),

@@ -182,8 +182,7 @@ impl Builder {
         self
     }
 
-    /// Opens a store that is there, to be looked at: nothing is written to it but what every opening of its engine writes,
-    /// as for [`verify`](Self::verify). No token ceiling is raised, the retention clock does not move, nothing is swept, and
+    /// Opens a store that is there, to be looked at: nothing is written to it, as for [`verify`](Self::verify). No token ceiling is raised, the retention clock does not move, nothing is swept, and
     /// whatever would change or claim something is refused as an error of storage. It takes the lock as any opening does,
     /// so every claim that is stored as pending is one whose holder has ended. Where there is no store none is made.
     #[must_use]
@@ -210,7 +209,7 @@ impl Builder {
     }
 
     fn open_checked(self) -> Result<Store, OpenError> {
-        let mut engine = self.open_backend()?;
+        let mut engine = if self.read_only { self.open_to_look() } else { self.open_backend() }?;
         let (tokens, retention) = if self.read_only {
             engine = Box::new(LookedAt(engine));
             self.look(&*engine)?
@@ -305,11 +304,23 @@ impl Builder {
     }
 
     /// Opens the backend, waiting a bounded time for another opening to end.
-    pub(super) fn open_backend(&self) -> Result<Box<dyn Engine>, OpenError> {
+    fn open_backend(&self) -> Result<Box<dyn Engine>, OpenError> {
+        self.waiting_for_lock(|| self.backend.open())
+    }
+
+    /// The same for those who only read.
+    pub(super) fn open_to_look(&self) -> Result<Box<dyn Engine>, OpenError> {
+        self.waiting_for_lock(|| self.backend.open_to_look())
+    }
+
+    fn waiting_for_lock(
+        &self,
+        open: impl Fn() -> Result<Box<dyn Engine>, OpenError>,
+    ) -> Result<Box<dyn Engine>, OpenError> {
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let deadline = self.clock.now().after(self.lock_wait);
         loop {
-            match self.backend.open() {
+            match open() {
                 Err(OpenError::Locked { .. }) if !expired(self.clock.now(), deadline) => {
                     // A lock of the operating system wakes nobody, so it is looked at now and then.
                     let pause = self.clock.now().after(LOOK_AGAIN).min(deadline);

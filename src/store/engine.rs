@@ -224,6 +224,10 @@ impl Engine for EndTold {
     fn size(&self) -> Result<Option<u64>, StorageError> {
         self.engine().size()
     }
+
+    fn is_as_written(&self) -> Result<(), StorageError> {
+        self.engine().is_as_written()
+    }
 }
 
 impl Drop for EndTold {
@@ -268,5 +272,9 @@ impl Engine for LookedAt {
 
     fn size(&self) -> Result<Option<u64>, StorageError> {
         self.0.size()
+    }
+
+    fn is_as_written(&self) -> Result<(), StorageError> {
+        self.0.is_as_written()
     }
 }

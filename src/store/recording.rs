@@ -204,4 +204,8 @@ impl Engine for Recorder {
     fn size(&self) -> Result<Option<u64>, StorageError> {
         self.engine.size()
     }
+
+    fn is_as_written(&self) -> Result<(), StorageError> {
+        self.engine.is_as_written()
+    }
 }

@@ -220,6 +220,16 @@ fn while_the_store_is_down_nothing_runs_unprotected_unless_that_was_asked_for() 
         assert_eq!((open.ask(post("k", "")).status(), open.ask(post("k", "")).status()), (200, 200), "HS-02");
         assert_eq!((open.script.runs(), open.layer.stats().unprotected), (2, 2), "HS-02: nobody notices");
     }
+    // What is damaged is not down: that it cannot be read is no reason to run, whatever was asked for.
+    let mut open = World::with(|layer| layer.fail_open());
+    open.storage.arm(0, 1_000_000, Fault::Damaged);
+    let seen = open.ask(post("k", ""));
+    assert_eq!(
+        (seen.status(), seen.code().as_str()),
+        (503, "store-unavailable"),
+        "P9 fail closed: a damaged page"
+    );
+    assert_eq!(open.script.runs(), 0, "P9 fail closed: over a damaged page it ran unprotected");
     // A store that is poisoned or closed is down as well.
     let mut world = World::new();
     world.store.close().unwrap();

@@ -17,6 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub enum Fault {
     /// An error, and nothing was done.
     FailBefore,
+    /// An error that tells of damage, and nothing was done.
+    Damaged,
     /// An error, and yet it was done.
     FailAfter,
     /// A panic, and nothing was done.
@@ -165,6 +167,9 @@ impl Plan {
         match self.next(call) {
             None => return Ok(body()),
             Some(Fault::FailBefore) => {}
+            Some(Fault::Damaged) => {
+                return Err(StorageError::of_damage(call, "the faulty drive", "on purpose"));
+            }
             Some(Fault::PanicBefore) => panic!("{call} panics on purpose"),
             Some(Fault::DownBefore) => self.go_down(),
             Some(Fault::FailAfter) => drop(body()),

@@ -3,7 +3,7 @@
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
 use claimdb::{OpenError, StorageError};
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Clones share the place.
@@ -20,6 +20,8 @@ struct Damage {
     /// Whether everything is refused once something could not be read.
     ends_all: AtomicBool,
     ended: AtomicBool,
+    /// How often something could not be read.
+    failed: AtomicU64,
 }
 
 impl Torn {
@@ -31,6 +33,11 @@ impl Torn {
     /// Once something could not be read, all is refused.
     pub fn ends_all(&self) {
         self.damage.ends_all.store(true, Ordering::SeqCst);
+    }
+
+    /// How often something could not be read.
+    pub fn failed(&self) -> u64 {
+        self.damage.failed.load(Ordering::SeqCst)
     }
 
     /// The closed place, whole.
@@ -60,6 +67,7 @@ impl TornEngine {
         if !torn {
             return Ok(());
         }
+        self.damage.failed.fetch_add(1, Ordering::SeqCst);
         self.damage.ended.store(self.damage.ends_all.load(Ordering::SeqCst), Ordering::SeqCst);
         Err(StorageError::new("reading", "the torn place", "its page is damaged"))
     }

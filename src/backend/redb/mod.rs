@@ -13,9 +13,14 @@
 //! - A new file that a crash left without its head is refused for ever. It is therefore made under another name.
 //! - It panics on some damage. At opening, in writing and in reading that is caught.
 //! - After a write that failed it refuses everything, reads included. [`room`] keeps a full disk from failing one.
+//! - It writes when it opens a file, and refuses a damaged one that was not closed. Whoever only looks opens it by [`look`],
+//!   which writes nothing; and so does first whoever opens what was closed cleanly, so that a refusal changes nothing.
+//! - Reading looks at no checksum. [`look`] has them all looked at when that is asked for.
 //! - What its fsync does not cover, the names of files and folders, is synced with the first sync of an opening.
 
 mod errors;
+mod look;
+mod overlay;
 mod queue;
 mod room;
 mod scan;
@@ -23,21 +28,19 @@ mod scan;
 use super::files::sync_folder;
 use super::folder::Folder;
 use super::format::{self, Files};
-use super::readable::panic_text;
 use super::replace::{self, InFolder};
 use super::{Backend, Commit, Engine, Swap, Visit};
-use crate::error::{OpenError, StorageError, StoreDamage};
+use crate::error::{OpenError, StorageError};
 use crate::sync::Mutex;
 use ::redb::backends::FileBackend;
 use ::redb::{
     AccessGuard, Builder, Database, Durability, Error, ReadOnlyTable, ReadableDatabase as _,
     ReadableTable as _, Table, TableDefinition,
 };
-use errors::{call_error, open_error};
+use errors::{guarded, has_something, opened};
 use queue::{Job, Queue};
 use room::{Room, Roomy};
-use scan::Pair;
-use std::any::Any;
+use scan::{Pair, Pairs};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -117,52 +120,56 @@ impl Redb {
         Ok(builder.create_with_backend(Roomy { file, room: Arc::clone(room) })?)
     }
 
-    fn open_engine(&self) -> Result<RedbEngine, OpenError> {
-        if self.must_exist {
+    /// The folder, locked, whole and fit to be read. A store that must be there is not made.
+    fn locked(&self, must_exist: bool) -> Result<Folder, OpenError> {
+        if must_exist {
             Folder::must_be_there(&self.path, FILES)?;
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
-        let place = folder.name();
-        let damaged = |damage| OpenError::damaged(place.clone(), &damage);
-        let panicked = |panic: Box<dyn Any + Send>| {
-            damaged(StoreDamage::EngineSays { engine: "redb", said: panic_text("redb", &*panic) })
-        };
         folder.has_whole_main()?;
         folder.read_anew()?;
+        Ok(folder)
+    }
+
+    fn open_engine(&self) -> Result<RedbEngine, OpenError> {
+        let folder = self.locked(self.must_exist)?;
+        let place = folder.name();
+        let longer = folder.is_longer_than_closed();
+        if let Some(damage) = longer.map_err(folder.failed("looking at the engine's file in"))? {
+            return Err(OpenError::damaged(place, &damage));
+        }
+        let folder = Arc::new(folder);
+        if folder.was_closed_cleanly() {
+            self.opens(&folder)?;
+        }
         folder.prepare()?;
         let room = Arc::new(Room::new(&folder));
-        let database = match catch_unwind(AssertUnwindSafe(|| self.database(&folder, &room))) {
-            Ok(database) => database.map_err(|error| open_error(place.clone(), error))?,
-            Err(panic) => return Err(panicked(panic)),
-        };
+        let database = catch_unwind(AssertUnwindSafe(|| self.database(&folder, &room)));
+        let database = opened(database, &place).map_err(|refused| self.with_remedy(refused, &folder))?;
         room.take();
-        let engine = RedbEngine {
-            database: Some(database),
-            queue: Queue::default(),
-            synced: Mutex::new(Synced::default()),
-            room,
-            folder: Arc::new(folder),
-        };
-        // The token ceiling at least has been there since before the folder was marked.
+        let database = Some(database);
+        let (queue, synced) = (Queue::default(), Mutex::new(Synced::default()));
+        let engine = RedbEngine { database, queue, synced, room, folder };
         let mut page = Vec::new();
-        match catch_unwind(AssertUnwindSafe(|| engine.read_page(b"", None, &mut page))) {
-            // Damage behind is told to whoever asks for it.
-            _ if !page.is_empty() => Ok(engine),
-            Err(panic) => Err(panicked(panic)),
-            Ok(Err(error)) => Err(open_error(place, error)),
-            Ok(Ok(())) if engine.folder.existed() => {
-                Err(damaged(StoreDamage::NothingFound { engine: "redb" }))
-            }
-            Ok(Ok(())) => Ok(engine),
-        }
+        let read = catch_unwind(AssertUnwindSafe(|| engine.read_page(b"", None, &mut page)));
+        has_something(read, &page, &engine.folder)
+            .map_err(|refused| self.with_remedy(refused, &engine.folder))?;
+        Ok(engine)
     }
+}
+
+/// Syncs what redb's own syncs leave out.
+fn sync_names(folder: &Folder) -> io::Result<()> {
+    File::open(folder.main())?.sync_all()?;
+    sync_folder(&folder.engine())?;
+    sync_folder(folder.path())
 }
 
 impl InFolder for Redb {
     fn open_in_folder(&self) -> Result<(Box<dyn Engine>, Arc<Folder>), OpenError> {
-        let engine = self.open_engine()?;
-        let folder = Arc::clone(&engine.folder);
+        let engine = self.look()?;
+        let folder = Arc::clone(engine.folder());
         Ok((Box::new(engine), folder))
     }
 
@@ -182,6 +189,10 @@ impl Backend for Redb {
 
     fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
         self.open_engine().map(|engine| Box::new(engine) as _)
+    }
+
+    fn open_to_look(&self) -> Result<Box<dyn Engine>, OpenError> {
+        self.look().map(|engine| Box::new(engine) as _)
     }
 }
 
@@ -210,16 +221,12 @@ impl RedbEngine {
         self.database.as_ref().expect("only drop takes it out, and nobody calls after that")
     }
 
-    fn error(&self, doing: &'static str, error: impl Into<Error>) -> StorageError {
-        call_error(doing, self.folder.name(), error.into())
-    }
-
     fn table(&self) -> Result<ReadOnlyTable<Bytes, Bytes>, Error> {
         Ok(self.database().begin_read()?.open_table(TABLE)?)
     }
 
     fn read_page(&self, prefix: &[u8], after: Option<&[u8]>, page: &mut Vec<Pair>) -> Result<(), Error> {
-        scan::read_page(&self.table()?, prefix, after, page)
+        Pairs::behind(&self.table()?, prefix, after)?.read_page(prefix, page).map(drop)
     }
 
     /// Calls redb, and tells a panic as an error.
@@ -228,12 +235,7 @@ impl RedbEngine {
         doing: &'static str,
         call: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, StorageError> {
-        match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(done) => done.map_err(|error| self.error(doing, error)),
-            Err(panic) => {
-                Err(StorageError::of_damage(doing, self.folder.name(), panic_text("redb", &*panic)))
-            }
-        }
+        guarded(doing, &self.folder, call)
     }
 
     /// Does all jobs in one transaction. Whoever leads the queue is here alone.
@@ -261,17 +263,10 @@ impl RedbEngine {
         Ok(swaps)
     }
 
-    /// Syncs what redb's own syncs leave out.
-    fn sync_names(&self) -> io::Result<()> {
-        File::open(self.folder.main())?.sync_all()?;
-        sync_folder(&self.folder.engine())?;
-        sync_folder(self.folder.path())
-    }
-
     fn try_sync(&self) -> Result<(), StorageError> {
         self.queue.add(Job::sync(), |jobs| self.write(jobs))?;
         if !self.synced.lock().names {
-            let synced = self.sync_names();
+            let synced = sync_names(&self.folder);
             synced.map_err(|error| StorageError::new("syncing", self.folder.name(), error))?;
             self.synced.lock().names = true;
         }
@@ -284,7 +279,7 @@ impl RedbEngine {
         let Some(database) = self.database.take() else { return false };
         // It makes a last commit, which can find damage as any other.
         let closed = catch_unwind(AssertUnwindSafe(|| database.close()));
-        matches!(closed, Ok(Ok(()))) && !self.synced.lock().failed && self.sync_names().is_ok()
+        matches!(closed, Ok(Ok(()))) && !self.synced.lock().failed && sync_names(&self.folder).is_ok()
     }
 }
 
@@ -339,6 +334,7 @@ impl Engine for RedbEngine {
         }
     }
 
+    /// A page at a time, with no read transaction meanwhile: one that is held keeps every page that is replaced since.
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
         let mut after = after.map(<[u8]>::to_vec);
         loop {

@@ -1,49 +1,72 @@
 //! Reading redb's table in the order of its keys.
 
 use super::Bytes;
-use ::redb::{Error, ReadOnlyTable};
+use ::redb::{Error, Range, ReadOnlyTable};
 use std::ops::Bound;
 
-/// A scan reads so many pairs, or bytes, before it shows them. No read transaction is held meanwhile: one that is
-/// held keeps every page that is replaced since.
+/// So many pairs, or bytes, are read before they are shown.
 const PAGE_PAIRS: usize = 64;
 const PAGE_BYTES: usize = 1 << 20;
 
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
-/// Adds the first pairs of `prefix` after `after` to `page`, which is empty, as far as they can be read.
+/// The pairs behind a place, in order.
 ///
 /// redb looks at no checksum here. On a damaged page keys can come again, so that a walk would never end, or be others, so
 /// that it would go on behind them or end too soon. So the last pair counts only if the next one comes after it.
-pub(super) fn read_page(
-    table: &ReadOnlyTable<Bytes, Bytes>,
-    prefix: &[u8],
-    after: Option<&[u8]>,
-    page: &mut Vec<Pair>,
-) -> Result<(), Error> {
-    let from = match after {
-        Some(after) if after >= prefix => Bound::Excluded(after),
-        _ => Bound::Included(prefix),
-    };
-    let out_of_order = || Err(Error::Corrupted("its keys are out of order".to_owned()));
-    let (mut pairs, mut bytes) = (table.range::<&[u8]>((from, Bound::Unbounded))?, 0);
-    while let Some(pair) = pairs.next() {
-        let (key, value) = pair?;
-        let before = page.last().map(|(key, _)| key.as_slice()).or(after);
-        if before.is_some_and(|before| key.value() <= before) {
-            page.pop();
-            return out_of_order();
-        }
-        if page.len() == PAGE_PAIRS || bytes >= PAGE_BYTES {
-            return Ok(());
-        }
-        if !key.value().starts_with(prefix) {
-            let next = pairs.next().transpose()?;
-            let ends = next.is_none_or(|(next, _)| key.value() < next.value());
-            return if ends { Ok(()) } else { out_of_order() };
-        }
-        bytes += key.value().len() + value.value().len();
-        page.push((key.value().to_vec(), value.value().to_vec()));
+pub(super) struct Pairs {
+    range: Range<'static, Bytes, Bytes>,
+    /// Read already, to see that it comes after the last that was shown.
+    ahead: Option<Pair>,
+    /// The last key that was shown, or behind which it began.
+    after: Option<Vec<u8>>,
+}
+
+impl Pairs {
+    /// Those of `prefix` behind `after`.
+    pub(super) fn behind(
+        table: &ReadOnlyTable<Bytes, Bytes>,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+    ) -> Result<Self, Error> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let range = table.range::<&[u8]>((from, Bound::Unbounded))?;
+        Ok(Self { range, ahead: None, after: after.map(<[u8]>::to_vec) })
     }
-    Ok(())
+
+    /// Adds the next pairs of `prefix` to `page`, which is empty, as far as they can be read; tells whether they are the last.
+    pub(super) fn read_page(&mut self, prefix: &[u8], page: &mut Vec<Pair>) -> Result<bool, Error> {
+        let out_of_order = || Err(Error::Corrupted("its keys are out of order".to_owned()));
+        let mut bytes = 0;
+        while let Some((key, value)) = self.next()? {
+            let before = page.last().map(|(key, _)| key).or(self.after.as_ref());
+            if before.is_some_and(|before| key <= *before) {
+                page.pop();
+                return out_of_order();
+            }
+            if page.len() == PAGE_PAIRS || bytes >= PAGE_BYTES {
+                self.after = page.last().map(|(key, _)| key.clone());
+                self.ahead = Some((key, value));
+                return Ok(false);
+            }
+            if !key.starts_with(prefix) {
+                let ends = self.next()?.is_none_or(|(next, _)| key < next);
+                return if ends { Ok(true) } else { out_of_order() };
+            }
+            bytes += key.len() + value.len();
+            page.push((key, value));
+        }
+        Ok(true)
+    }
+
+    fn next(&mut self) -> Result<Option<Pair>, Error> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        let pair = self.range.next().transpose()?;
+        Ok(pair.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+    }
 }

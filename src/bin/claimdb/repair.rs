@@ -33,10 +33,11 @@ pub(crate) struct Args {
 
     /// Give the counts as JSON, in one line
     ///
-    /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"named":0,"unread_index":0,
-    /// "aside_in":"/srv/claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put
-    /// aside, unread how many stretches the engine could not read, named how many records the retention index knows of in
-    /// those, unread_index how many stretches are of that index alone, which was made anew, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
+    /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"unread_values":0,"named":0,"unread_index":0,
+    /// "missing":0,"altered":false,"aside_in":"/srv/claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put
+    /// aside, unread how many stretches the engine could not read, unread_values how many of those hold plain values at most, named how many records the retention index knows of in
+    /// those, unread_index how many stretches are of that index alone, which was made anew, missing how many records that index
+    /// speaks of that are not there, altered whether all could be read and is not what was written, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
     /// its last close, new_ceiling the token ceiling if the stored one could not be believed.
     #[arg(long)]
     json: bool,
@@ -63,13 +64,45 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let [aside_in, kept_in, tail_in] =
         [&repaired.aside_in, &repaired.kept_in, &repaired.tail_in].map(from_root);
     let mut advice = String::new();
-    if let (Some(path), Some(kept)) = (&aside_in, &kept_in) {
+    if let (Some(path), Some(kept)) = (&aside_in, &kept_in)
+        && repaired.altered
+    {
+        advice += &format!(
+            "all could be read, but not all is what was written: a key of which a bit has changed is free, and its work can run \
+             again, and a plain value can be missing: put a backup in the store's place, if there is one. The files as they \
+             were are kept in {kept}, and {path} tells of it\n"
+        );
+    }
+    if let Some(path) = aside_in.as_ref().filter(|_| repaired.missing > 0) {
+        advice += &format!(
+            "{} that the retention index speaks of {} not there, and named in {path}: if they were not released or removed, \
+             they are lost, and their work can run again\n",
+            counted(repaired.missing, "record", "records"),
+            if repaired.missing == 1 { "is" } else { "are" }
+        );
+    }
+    if let (Some(path), Some(kept)) = (&aside_in, &kept_in)
+        && repaired.unread > repaired.unread_values
+    {
         advice += &format!(
             "{} could not be read at all: {path} tells between which keys, and names the {} that the retention index knows \
              of there, whose bytes are not in it; others may have been among them. Their keys are free, and their work can run again: put a backup in the \
              store's place, if there is one. The files as they were are kept in {kept}\n",
-            counted(repaired.unread, "stretch of the store", "stretches of the store"),
+            counted(
+                repaired.unread - repaired.unread_values,
+                "stretch of the store",
+                "stretches of the store"
+            ),
             counted(repaired.named, "record", "records")
+        );
+    }
+    if let (Some(path), Some(kept)) = (&aside_in, &kept_in)
+        && repaired.unread_values > 0
+    {
+        advice += &format!(
+            "{} behind the last record could not be read: plain values lay in it at most, and read as absent; {path} tells where. \
+             The files as they were are kept in {kept}\n",
+            counted(repaired.unread_values, "stretch", "stretches")
         );
     }
     if let Some(path) = aside_in.as_ref().filter(|_| repaired.aside > 0) {
@@ -117,8 +150,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "forgotten": copied.forgotten,
             "aside": repaired.aside,
             "unread": repaired.unread,
+            "unread_values": repaired.unread_values,
             "named": repaired.named,
             "unread_index": repaired.unread_index,
+            "missing": repaired.missing,
+            "altered": repaired.altered,
             "aside_in": aside_in,
             "kept_in": kept_in,
             "tail_in": tail_in,
@@ -126,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         })
     };
     tell_done(args.json, text, json)?;
-    let lost = repaired.unread > 0 || repaired.aside > 0;
+    let lost = repaired.unread > 0 || repaired.aside > 0 || repaired.altered;
     match lost && copied.records == 0 && copied.values == 0 {
         true => Err(Failure::Damaged(format!(
             "repairing the store {store}: nothing in it could be read, so that it is empty now, and the work of all its keys \

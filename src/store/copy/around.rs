@@ -8,20 +8,25 @@
 //! A stretch that can be read between two that cannot is missed if none of these lies in it. So what is told as lost is
 //! a range that may hold more than what is damaged, and whoever writes the store anew keeps the old files.
 //!
+//! As long as all can be read it is one scan: to begin anew after each page would be to find the way there anew, which leads
+//! elsewhere if it is the way that is damaged.
+//!
 //! Held in memory are a page of pairs and, once something cannot be read, [`KNOWN`] keys and those of one gap. The index
 //! is read whenever keys behind those are asked for, so at most once for each [`KNOWN`] that it knows, and once more.
 
-use super::{CopyError, PAGE, Pair, read_page};
+use super::{CopyError, PAGE, PAGE_BYTES, Pair, it_panicked};
 use crate::backend::Engine;
 use crate::error::StorageError;
-use crate::key::IndexEntry;
+use crate::key::{IndexEntry, Space};
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included};
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Where a page begins is told no closer than by keys that are longer than their neighbours by so many bytes.
 const CLOSER: usize = 16;
+/// So many bytes at either end of a key are tried one by one for the next that can be read.
+const ENDS: usize = 32;
 /// So many keys that the retention index knows of are held at a time.
 const KNOWN: usize = 16_384;
 
@@ -54,6 +59,11 @@ impl Gap {
     /// Whether a longer key that begins with `prefix` can lie in it.
     pub(super) fn may_hold(&self, prefix: &[u8]) -> bool {
         (self.after.as_slice() < prefix || self.after.starts_with(prefix)) && self.ends_behind(prefix)
+    }
+
+    /// Whether it begins behind the last record, so that no record lies in it.
+    pub(super) fn is_behind_records(&self) -> bool {
+        self.after.first().is_some_and(|space| *space > Space::Claims as u8)
     }
 
     /// Whether nothing lies in it but entries of the retention index, which is the last that a store holds.
@@ -92,13 +102,11 @@ fn walk_from(
 ) -> Result<(), CopyError> {
     let (mut after, mut said_first) = (after, None);
     loop {
-        let (pairs, rest) = read_page(engine, after.as_deref());
-        let goes_on = !pairs.is_empty();
-        after = pairs.last().map(|(key, _)| key.clone()).or(after);
-        visit(pairs)?;
+        let before = after.clone();
+        let rest = scan_on(engine, &mut after, visit)?;
+        let goes_on = after != before;
         match rest {
-            Ok(true) => return Ok(()),
-            Ok(false) => said_first = None,
+            Ok(()) => return Ok(()),
             // Tried once more from there: it fails at once, if it still does.
             Err(reason) if goes_on => said_first = Some(reason),
             Err(reason) => {
@@ -117,6 +125,42 @@ fn walk_from(
             }
         }
     }
+}
+
+/// Shows `visit` what one scan reads behind `after`, a page at a time, and leaves the last key of it there. Tells whether that
+/// was the end.
+fn scan_on(
+    engine: &dyn Engine,
+    after: &mut Option<Vec<u8>>,
+    visit: &mut Visit<'_>,
+) -> Result<Result<(), StorageError>, CopyError> {
+    let (from, mut page, mut bytes, mut shown) = (after.clone(), Vec::new(), 0, Ok(()));
+    let mut show = |page: &mut Vec<Pair>| {
+        *after = page.last().map(|(key, _)| key.clone()).or(after.take());
+        visit(std::mem::take(page))
+    };
+    // Whether it is the engine that is at work, of whose panics there is something to tell.
+    let mut in_engine = true;
+    let scanned = catch_unwind(AssertUnwindSafe(|| {
+        engine.scan(&[], from.as_deref(), &mut |key, value| {
+            bytes += value.len();
+            page.push((key.to_vec(), value.to_vec()));
+            if page.len() >= PAGE || bytes >= PAGE_BYTES {
+                (bytes, in_engine) = (0, false);
+                shown = show(&mut page);
+                in_engine = true;
+            }
+            if shown.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }));
+    let scanned = match scanned {
+        Ok(scanned) => scanned,
+        Err(panic) if !in_engine => resume_unwind(panic),
+        Err(_) => Err(it_panicked()),
+    };
+    shown?;
+    show(&mut page)?;
+    Ok(scanned)
 }
 
 /// Keys of records that the retention index has entries for, as far as it can be read.
@@ -194,11 +238,15 @@ fn behind(engine: &dyn Engine, after: &[u8], known: &mut Between<'_>) -> (Option
     (None, unread)
 }
 
-/// Keys behind `after` that differ from it in one byte, or are longer by one, in order.
+/// Keys behind `after` that differ from it in one byte, or are longer by one, in order. Of the middle of a long key it is the
+/// last of them for each byte: what cannot be read costs a panic of the engine for each that is tried, and keys that a damaged
+/// page makes up are long.
 fn likely_behind(after: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     (0..=after.len()).rev().flat_map(move |length| {
         let (same, least) = (&after[..length], after.get(length));
-        let bytes = (0..=u8::MAX).filter(move |byte| least.is_none_or(|least| byte > least));
+        let middle = (ENDS..after.len().saturating_sub(ENDS)).contains(&length);
+        let bytes = if middle { u8::MAX..=u8::MAX } else { 0..=u8::MAX };
+        let bytes = bytes.filter(move |byte| least.is_none_or(|least| byte > least));
         bytes.map(move |byte| [same, &[byte]].concat())
     })
 }
@@ -246,6 +294,11 @@ fn goes_on_from(engine: &dyn Engine, place: &[u8]) -> bool {
         scanned.is_ok()
     };
     matches!(read(engine, place), Ok(Some(_))) || catch_unwind(AssertUnwindSafe(next)).unwrap_or(false)
+}
+
+/// What the engine says of the whole of what it keeps.
+pub(super) fn is_as_written(engine: &dyn Engine) -> Result<(), StorageError> {
+    catch_unwind(AssertUnwindSafe(|| engine.is_as_written())).unwrap_or_else(|_| Err(it_panicked()))
 }
 
 /// What is stored for `key`. A panic of the engine is one of its ways to say that it cannot tell.

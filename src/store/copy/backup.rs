@@ -111,6 +111,8 @@ impl Inner {
         if !self.engine.watch(&watch.recording, &*self.clock, limit)? {
             return Err(busy());
         }
+        // Told by one that was opened to look; of one that is written to its engine knows nothing.
+        self.engine()?.is_as_written()?;
         let wall = self.wall();
         let mut target = Target::begin(copy, place)?;
         let turn_page = |after: Option<&[u8]>| Ok(page(&*self.engine()?, after)?);

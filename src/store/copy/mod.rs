@@ -73,12 +73,6 @@ impl Copied {
 
 /// The pairs behind `after`, in order, and whether those are the last.
 fn page(engine: &dyn Engine, after: Option<&[u8]>) -> Result<(Vec<Pair>, bool), StorageError> {
-    let (pairs, last) = read_page(engine, after);
-    Ok((pairs, last?))
-}
-
-/// The pairs behind `after`, in order, as far as they can be read, and whether those are the last.
-fn read_page(engine: &dyn Engine, after: Option<&[u8]>) -> (Vec<Pair>, Result<bool, StorageError>) {
     let (mut found, mut bytes, mut full) = (Vec::new(), 0, false);
     let scanned = catch_unwind(AssertUnwindSafe(|| {
         engine.scan(&[], after, &mut |key, value| {
@@ -88,10 +82,12 @@ fn read_page(engine: &dyn Engine, after: Option<&[u8]>) -> (Vec<Pair>, Result<bo
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     }));
-    let scanned = scanned.unwrap_or_else(|_| {
-        Err(StorageError::of_damage("scanning", "the engine", "it panicked; what it was reading is damaged"))
-    });
-    (found, scanned.map(|()| !full))
+    scanned.unwrap_or_else(|_| Err(it_panicked()))?;
+    Ok((found, !full))
+}
+
+fn it_panicked() -> StorageError {
+    StorageError::of_damage("scanning", "the engine", "it panicked; what it was reading is damaged")
 }
 
 /// Shows `visit` all pairs, a page at a time, as `turn_page` reads them.

@@ -27,7 +27,7 @@ impl Builder {
     /// [`CopyError`].
     pub fn migrate(&self, target: &dyn Backend) -> Result<Copied, CopyError> {
         is_outside(target)?;
-        let source = self.open_backend()?;
+        let source = self.open_to_look()?;
         let copy = target.open()?;
         copy_closed((&*source, &self.backend.place()), (&*copy, target.place()), &*self.clock)
     }
@@ -43,7 +43,7 @@ impl Builder {
         folder: impl AsRef<Path>,
         backend: impl FnOnce(&Path) -> Box<dyn Backend>,
     ) -> Result<Copied, CopyError> {
-        let source = self.open_backend()?;
+        let source = self.open_to_look()?;
         staged(folder.as_ref(), |partial| {
             let target = backend(partial);
             let copy = target.open()?;
@@ -79,6 +79,8 @@ fn copy_closed(
     (target, target_place): (&dyn Engine, String),
     clock: &dyn Clock,
 ) -> Result<Copied, CopyError> {
+    // What is damaged and reads as if it were not would be sound in the copy.
+    source.is_as_written()?;
     let own = Own::read(source, place)?;
     let Some(ceiling) = own.ceiling else {
         return Err(OpenError::NoStore { place: place.to_owned() }.into());

@@ -1,19 +1,23 @@
 //! Making a store whole again: what cannot be read is put aside, and the rest is written anew.
 
-use super::around::{Gap, read, walk_around};
+use super::around::{Gap, is_as_written, read, walk_around};
 use super::piece::{Judge, Part, Piece};
 use super::{Copied, CopyError, Pair, Target};
 use crate::backend::{Engine, Old, make_openable, replace};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Damage, OpenError};
+use crate::key::IndexEntry;
 use crate::record;
 use crate::store::Store;
 use crate::store::own::{CEILING_END, ceiling_key};
 use crate::store::retention::{RetentionClock, high_water_key};
+use crate::sync::process_seed;
 use crate::token::{Token, ceiling_above, first_of_opening};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt::{Display, Write as _};
 use std::fs::{File, OpenOptions};
+use std::hash::BuildHasher as _;
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -28,13 +32,21 @@ pub struct Repaired {
     pub aside: u64,
     /// How many stretches of the store the engine itself could not read, but for those of the index alone.
     pub unread: u64,
+    /// How many of those lie behind the last record, so that there were plain values in them at most.
+    pub unread_values: u64,
     /// How many records the retention index names in those. They are lost; what else was in them nobody knows.
     pub named: u64,
     /// How many stretches of the retention index the engine could not read. It was made anew, and nothing is lost by that.
     pub unread_index: u64,
+    /// How many records the retention index speaks of that are not there, though what they would lie in could be read. Counted
+    /// where the engine's file is not what was written (by redb's checksums), which can take a key away without a trace; of
+    /// claims that were released or removed such entries are left as well.
+    pub missing: u64,
+    /// Whether all could be read and the engine's file is not what was written.
+    pub altered: bool,
     /// The file that all this was put into; `None` if there was nothing.
     pub aside_in: Option<PathBuf>,
-    /// The engine's files as they were, which are kept if it could not read some of them.
+    /// The engine's files as they were, which are kept if it could not read some of them, or they are not what was written.
     pub kept_in: Option<PathBuf>,
     /// Where the file `tail` was put, if the log did not match the checksum in it. If it is the log that was changed,
     /// and not that file, results of the last opening may be gone: see the copy of the folder, or a backup.
@@ -54,6 +66,10 @@ impl Store {
     /// then tells between which keys it lay, and which records the retention index knows of there; and the engine's
     /// files are kept as they were, beside that file. An engine that refuses everything since an error of the disk
     /// ends the repair.
+    ///
+    /// Where all can be read and redb's file is not what was written by its checksums, the files are kept as well, and records
+    /// that the retention index speaks of and that are not there are named: a key of which a bit has changed leaves such an
+    /// entry.
     ///
     /// A store over sled that is refused because its log does not match the checksum of its last close (the file `tail`)
     /// is opened without: that file goes into a folder `aside-` and the date. One whose log is damaged in what sled's
@@ -104,13 +120,28 @@ fn repair(
     let judge = Judge { wall, ceiling };
     let mut target = Target::begin(target, place.to_owned())?;
     let aside = RefCell::new(Aside::beside(folder));
-    let (mut greatest, mut unread, mut unread_index) = (Token::new(0), 0, 0);
+    let damage = is_as_written(source).err();
+    // By a hash of their keys. That two share one is as good as impossible.
+    let known = damage.is_some().then(|| RefCell::new(HashSet::new()));
+    let is_known = |key: &[u8]| known.as_ref().is_some_and(|known| !known.borrow_mut().insert(hash(key)));
+    let (mut greatest, mut unread, mut unread_values, mut unread_index) = (Token::new(0), 0, 0, 0);
     walk_around(
         source,
         &mut |pairs| {
             let mut sound = Vec::with_capacity(pairs.len());
             for pair in pairs {
-                match judge.piece(&pair.0, &pair.1) {
+                let piece = judge.piece(&pair.0, &pair.1);
+                if !matches!(piece, Ok(Piece::Entry) | Err((Part::Entry, _))) {
+                    is_known(&pair.0);
+                }
+                match piece {
+                    Ok(Piece::Entry) => {
+                        let entry = IndexEntry::decode(&pair.0).filter(|entry| entry.end > wall);
+                        let alone = |entry: &IndexEntry| damage.is_some() && !is_known(entry.key.encoded());
+                        if let Some(entry) = entry.filter(alone) {
+                            aside.borrow_mut().put_missing(entry.key.encoded())?;
+                        }
+                    }
                     Ok(piece) => {
                         if let Piece::Record { token, .. } = piece {
                             greatest = greatest.max(token);
@@ -137,9 +168,18 @@ fn repair(
                 return Ok(());
             }
             unread += 1;
+            unread_values += u64::from(gap.is_behind_records());
+            for key in &gap.records {
+                is_known(key);
+            }
             aside.borrow_mut().put_gap(&gap)
         },
     )?;
+    let altered = damage.filter(|_| unread == 0 && unread_index == 0);
+    if let Some(damage) = &altered {
+        aside.borrow_mut().line(&"altered", [&[], &[]], &damage.without_advice())?;
+    }
+    let altered = altered.is_some();
     // Tokens of the upper half were never handed out: damage that looks like one must not use all of them up.
     let above = ceiling_above(greatest.min(Token::new(CEILING_END.get() >> 1)));
     let new_ceiling = match ceiling {
@@ -148,13 +188,14 @@ fn repair(
         None => Some(first_of_opening(above, Token::new(0), clock.wall())),
     };
     let aside = aside.into_inner();
-    let (count, named) = (aside.count, aside.named);
+    let (count, named, missing) = (aside.count, aside.named, aside.missing);
     let aside_in = aside.close()?;
-    let kept = aside_in.as_ref().filter(|_| unread > 0).and_then(|path| path.file_name()).map(|name| {
-        let mut name = name.to_owned();
-        name.push("-files");
-        name
-    });
+    let kept =
+        aside_in.as_ref().filter(|_| unread > 0 || altered).and_then(|path| path.file_name()).map(|name| {
+            let mut name = name.to_owned();
+            name.push("-files");
+            name
+        });
     let kept_in = kept.as_ref().map(|name| folder.join(name));
     let ceiling = new_ceiling.or(ceiling).unwrap_or(above);
     let copied = target.finish(ceiling, wall)?;
@@ -165,8 +206,11 @@ fn repair(
             copied,
             aside: count,
             unread,
+            unread_values,
             named,
             unread_index,
+            missing,
+            altered,
             aside_in,
             kept_in,
             tail_in,
@@ -176,14 +220,20 @@ fn repair(
     ))
 }
 
+fn hash(key: &[u8]) -> u64 {
+    process_seed().hash_one(key)
+}
+
 /// The file for what cannot be read; made when there is something.
 struct Aside {
     folder: PathBuf,
     file: Option<(PathBuf, BufWriter<File>)>,
     /// What is in it with its bytes.
     count: u64,
-    /// Records whose keys alone are.
+    /// Records whose keys alone are, since they lie where nothing could be read.
     named: u64,
+    /// The same, since there is nothing where they would lie.
+    missing: u64,
 }
 
 /// The first line: what the file is, and the version of the rest.
@@ -192,7 +242,7 @@ const DOING: &str = "putting aside what cannot be read, in";
 
 impl Aside {
     fn beside(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), file: None, count: 0, named: 0 }
+        Self { folder: folder.to_owned(), file: None, count: 0, named: 0, missing: 0 }
     }
 
     fn put(&mut self, part: Part, (key, bytes): &Pair, damage: &Damage) -> Result<(), CopyError> {
@@ -215,6 +265,11 @@ impl Aside {
             )?;
         }
         Ok(())
+    }
+
+    fn put_missing(&mut self, key: &[u8]) -> Result<(), CopyError> {
+        self.missing += 1;
+        self.line(&Part::Record, [key, &[]], &"it is not there; the retention index speaks of it")
     }
 
     /// One line: what it is, two fields of bytes, and what is wrong.

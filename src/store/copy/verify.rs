@@ -1,6 +1,6 @@
 //! Looking at everything that is stored, and telling what is wrong with it.
 
-use super::around::{Gap, walk_around};
+use super::around::{Gap, is_as_written, walk_around};
 use super::piece::{Judge, Part, Piece};
 use super::{CopyError, Pair};
 use crate::clock::WallTime;
@@ -45,11 +45,13 @@ pub enum Flaw {
     UnfinishedCopy,
     /// A stretch that the engine could not read, such as a damaged page with all that is on it. What lies behind was
     /// looked at, unless it is the last. Keys in it are not granted: claims of them are errors.
-    #[error("engine: {}: {reason}", stretch(keys, *to_end))]
+    #[error("engine: {}: {reason}", stretch(keys, *of_values, *to_end))]
     NotRead {
         /// Stand for the keys of records in it, as far as the retention index knows of them. It does not know
         /// interrupted records, nor plain values, nor what a part of it that cannot be read either would tell.
         keys: Vec<KeyLabel>,
+        /// Whether it lies behind the last record: then there are plain values in it at most.
+        of_values: bool,
         /// Whether nothing behind it could be read, so that it may reach to the end of the store. So it is if the engine
         /// refuses everything since an error of the disk.
         to_end: bool,
@@ -68,14 +70,30 @@ pub enum Flaw {
         /// What the engine said.
         reason: String,
     },
+    /// All could be read, and by its checksums the engine's file is not what was written. What it tells may be wrong: a key
+    /// of which a bit has changed reads as free. Told by engines whose reads do not tell (redb), if there is no stretch that
+    /// could not be read.
+    #[error(
+        "engine: all could be read, but not all is what was written, so that keys may be missing that would be claimed anew; \
+         a repair names the records that the retention index knows of and that are not there: {reason}"
+    )]
+    Altered {
+        /// What the engine said.
+        reason: String,
+    },
 }
 
 fn to_the_end(to_end: bool) -> &'static str {
     if to_end { " up to the end of the store" } else { "" }
 }
 
-fn stretch(keys: &[KeyLabel], to_end: bool) -> String {
+fn stretch(keys: &[KeyLabel], of_values: bool, to_end: bool) -> String {
     let to_end = to_the_end(to_end);
+    if of_values {
+        return format!(
+            "a stretch{to_end} could not be read, which lies behind all records: it holds plain values at most"
+        );
+    }
     let mut text = format!("a stretch{to_end} could not be read, in which the retention index knows of ");
     if keys.is_empty() {
         text += "no record";
@@ -116,7 +134,8 @@ impl Verified {
 impl Builder {
     /// Looks at every record, plain value and index entry of the store, which nobody may have open, and shows `tell`
     /// each flaw. Nothing is written to it, but for what every opening of its engine does: sled recovers its log, and
-    /// the lock file and the note of a clean close are written. No token ceiling is raised.
+    /// the lock file and the note of a clean close are written. Over redb it is the text of the lock file alone, whatever
+    /// the verifying is cut off at. No token ceiling is raised.
     ///
     /// What the engine cannot read is walked around, and each stretch of it is one flaw. Entries of records in there are
     /// not counted as stale, and records whose entries may lie in there are not told as not indexed.
@@ -138,7 +157,7 @@ impl Builder {
     /// # Errors
     /// [`CopyError`] if it cannot be opened. Once it is open, what cannot be read is a flaw.
     pub fn verify(&self, tell: &mut dyn FnMut(&Flaw)) -> Result<Verified, CopyError> {
-        let engine = self.open_backend()?;
+        let engine = self.open_to_look()?;
         let verifying = RefCell::new(Verifying {
             judge: Judge { wall: WallTime::from_unix_millis(0), ceiling: None },
             verified: Verified::default(),
@@ -169,6 +188,11 @@ impl Builder {
                 verifying.gap(Gap { after, until: None, records: Vec::new(), reason });
             }
             Err(error) => return Err(error),
+        }
+        if verifying.gaps.is_empty()
+            && let Err(reason) = is_as_written(&*engine)
+        {
+            verifying.flaw(&Flaw::Altered { reason: reason.without_advice() });
         }
         Ok(verifying.end())
     }
@@ -208,7 +232,7 @@ impl Verifying<'_> {
         let (to_end, reason) = (gap.until.is_none(), gap.reason.without_advice());
         self.flaw(&match gap.is_of_index() {
             true => Flaw::IndexNotRead { to_end, reason },
-            false => Flaw::NotRead { keys, to_end, reason },
+            false => Flaw::NotRead { keys, of_values: gap.is_behind_records(), to_end, reason },
         });
         self.gaps.push(gap);
     }

@@ -1,0 +1,157 @@
+//! Looking at redb stores that are damaged in one way each: what is told of it, what it leaves as it is, and what a repair
+//! gets past.
+#![cfg(all(not(loom), feature = "sled", feature = "redb"))] // real files
+#![allow(clippy::unwrap_used)] // tests play the caller
+
+#[path = "support/folders.rs"]
+mod folders;
+#[path = "support/pages.rs"]
+#[allow(dead_code)] // each test file uses a part
+mod pages;
+
+use claimdb::backend::Redb;
+use claimdb::{CopyError, Flaw, OpenError, Remedy, Store};
+use pages::engines::Engine;
+use pages::{Place, RECORDS, VALUES, all_of, hush_redb, record, record_key};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+/// The bytes of all files in a store's folder, but for the text of the lock.
+fn all_bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for folder in [folder.to_owned(), folder.join("redb")] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() && !path.ends_with("lock") {
+                found.insert(path.display().to_string(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// No copy is made of it, which would be sound.
+fn is_not_copied(folder: &Path) {
+    let store = || Store::builder(Redb::existing(folder));
+    let copy = folder.with_file_name("copy");
+    let into = |folder: &Path| Box::new(Redb::new(folder)) as _;
+    let before = all_bytes(folder);
+    let looked_at = store().read_only().open().unwrap();
+    let backed_up = looked_at.backup_into(&copy, into);
+    drop(looked_at);
+    let told = [backed_up, store().migrate_into(&copy, into), Store::compact(folder)];
+    for (told, what) in told.iter().zip(["backing up", "migrating", "compacting"]) {
+        let damage = told.as_ref().is_err_and(CopyError::is_damage);
+        assert!(damage, "P9 fail closed: {what} washed damage clean: {told:?}");
+    }
+    assert!(!copy.exists());
+    assert!(all_bytes(folder) == before, "a refused copy has changed the store");
+}
+
+/// Opening it for use is refused as what a repair gets past, and changes nothing.
+fn is_refused(folder: &Path) {
+    let before = all_bytes(folder);
+    let refused = Store::builder(Redb::existing(folder)).open().err();
+    let repairable = matches!(refused, Some(OpenError::Damaged { remedy: Remedy::Repair, .. }));
+    assert!(repairable, "told as beyond repair: {refused:?}");
+    assert!(all_bytes(folder) == before, "a refused opening has changed the store");
+}
+
+#[test]
+fn a_key_of_which_a_bit_has_changed_is_told_and_named() {
+    hush_redb();
+    let place = Place::new(Engine::Redb);
+    let file = place.folder.join("redb/db");
+    let sound = fs::read(&file).unwrap();
+    // Of the last of ten, so that the key stays between its neighbours; and where it is the record's, not the index's.
+    let n = RECORDS / 2 + 9;
+    let (name, key) = (record(n), record_key(n));
+    let hit = all_of(&sound, &key).into_iter().any(|at| {
+        let mut bytes = sound.clone();
+        bytes[at + key.len() - 1] ^= 4;
+        fs::write(&file, &bytes).unwrap();
+        let store = Store::builder(Redb::existing(&place.folder)).read_only().open().unwrap();
+        store.get(name.as_str()).unwrap().is_none()
+    });
+    assert!(hit, "the check looks at the wrong thing");
+    let (verified, flaws) = place.verify();
+    let told = flaws.iter().any(|flaw| matches!(flaw, Flaw::Altered { .. }));
+    assert!(told, "P9 fail closed: a key that has changed reads as free, and is told as sound: {flaws:?}");
+    assert_eq!(verified.records, RECORDS as u64);
+    is_not_copied(&place.folder);
+    let repaired = Store::repair(&place.folder).unwrap();
+    assert!(repaired.altered && repaired.missing >= 1, "P8 remembered: lost untold: {repaired:?}");
+    let told = fs::read_to_string(repaired.aside_in.unwrap()).unwrap();
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(told.contains(&format!("\nrecord {hex}  it is not there")), "P8 remembered: lost untold: {told}");
+    assert!(repaired.kept_in.unwrap().join("db").is_file(), "nothing is deleted");
+    assert!(place.verify().0.is_sound());
+}
+
+#[test]
+fn what_is_written_behind_the_end_is_told_and_repaired() {
+    let place = Place::new(Engine::Redb);
+    let file = place.folder.join("redb/db");
+    fs::OpenOptions::new().append(true).open(&file).unwrap().write_all(b"junk").unwrap();
+    is_refused(&place.folder);
+    let before = all_bytes(&place.folder);
+    let (verified, flaws) = place.verify();
+    assert!(matches!(&flaws[..], [Flaw::Altered { .. }]), "P9 fail closed: {flaws:?}");
+    assert_eq!((verified.records, verified.values), (RECORDS as u64, VALUES as u64));
+    is_not_copied(&place.folder);
+    assert!(all_bytes(&place.folder) == before, "a look has changed the store");
+    let repaired = Store::repair(&place.folder).unwrap();
+    assert_eq!((repaired.copied.records, repaired.missing, repaired.aside), (RECORDS as u64, 0, 0));
+    let kept = fs::read(repaired.kept_in.unwrap().join("db")).unwrap();
+    assert!(kept.ends_with(b"junk"), "nothing is deleted");
+    let store = Store::builder(Redb::existing(&place.folder)).open().unwrap();
+    assert!((0..RECORDS).all(|n| store.get(record(n).as_str()).unwrap().is_some()), "P8 remembered");
+}
+
+/// As a machine leaves it that crashes, or a service that is killed, over a file with a damaged page: redb then checks all of
+/// it, and refuses.
+#[test]
+fn a_damaged_file_that_was_open_is_looked_at_and_repaired() {
+    hush_redb();
+    let place = Place::new(Engine::Redb);
+    place.damage(&record_key(60));
+    let unreadable = place.unreadable();
+    let killed = tempfile::tempdir().unwrap();
+    let folder = killed.path().join("store");
+    let open = Store::builder(Redb::existing(&place.folder)).open().unwrap();
+    folders::copy(&place.folder, &folder);
+    drop(open);
+    is_refused(&folder);
+    let before = all_bytes(&folder);
+    let mut flaws = Vec::new();
+    let verified =
+        Store::builder(Redb::existing(&folder)).verify(&mut |flaw| flaws.push(flaw.clone())).unwrap();
+    assert!(matches!(&flaws[..], [Flaw::NotRead { .. }]), "P9 fail closed: {flaws:?}");
+    assert!(all_bytes(&folder) == before, "a look has changed the store");
+    let repaired = Store::repair(&folder).unwrap();
+    assert!(repaired.unread == 1 && repaired.named == unreadable.len() as u64, "{repaired:?}");
+    assert_eq!(repaired.copied.records, verified.records, "P8 remembered: what could be read was left out");
+    assert!(Store::builder(Redb::existing(&folder)).open().is_ok());
+}
+
+#[test]
+fn files_that_were_moved_away_are_said_to_be_where_they_are() {
+    for &engine in Engine::ALL {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("store");
+        let store = Store::builder(engine.at(&folder)).open().unwrap();
+        store.claim("k").unwrap().granted().unwrap().complete("done").unwrap();
+        store.close().unwrap();
+        fs::create_dir(folder.join("fresh")).unwrap();
+        let moved = format!("fresh/{}", engine.name());
+        fs::rename(folder.join(engine.name()), folder.join(&moved)).unwrap();
+        let refused = Store::builder(engine.existing(&folder)).open().unwrap_err();
+        let told = matches!(&refused, OpenError::Damaged { remedy: Remedy::AsTold, .. });
+        assert!(told && refused.to_string().contains(&format!("`{moved}`")), "{engine:?}: {refused}");
+        fs::rename(folder.join(&moved), folder.join(engine.name())).unwrap();
+        let store = Store::builder(engine.existing(&folder)).open().unwrap();
+        assert!(store.get("k").unwrap().is_some(), "{engine:?}: P8 remembered");
+    }
+}
