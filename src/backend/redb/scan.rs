@@ -1,12 +1,28 @@
 //! Reading redb's table in the order of its keys.
 
 use super::Bytes;
-use ::redb::{Error, Range, ReadOnlyTable};
+use ::redb::{AccessGuard, Error, Range, ReadOnlyTable};
 use std::ops::Bound;
 
 /// So many pairs, or bytes, are read before they are shown.
 const PAGE_PAIRS: usize = 64;
 const PAGE_BYTES: usize = 1 << 20;
+
+/// What is said of keys that are not in their order.
+pub(super) fn out_of_order<T>() -> Result<T, Error> {
+    Err(Error::Corrupted("its keys are out of order".to_owned()))
+}
+
+/// Whether the keys on either side of `key`, which is there, are others.
+pub(super) fn is_alone(table: &ReadOnlyTable<Bytes, Bytes>, key: &[u8]) -> Result<bool, Error> {
+    let mut behind = table.range::<&[u8]>(key..)?;
+    let (first, second) = (behind.next().transpose()?, behind.next().transpose()?);
+    let mut before = table.range::<&[u8]>(..=key)?;
+    let (last, earlier) = (before.next_back().transpose()?, before.next_back().transpose()?);
+    let is_it =
+        |pair: Option<_>| pair.is_some_and(|(found, _): (AccessGuard<'_, Bytes>, _)| found.value() == key);
+    Ok(is_it(first) && !is_it(second) && is_it(last) && !is_it(earlier))
+}
 
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
@@ -39,7 +55,6 @@ impl Pairs {
 
     /// Adds the next pairs of `prefix` to `page`, which is empty, as far as they can be read; tells whether they are the last.
     pub(super) fn read_page(&mut self, prefix: &[u8], page: &mut Vec<Pair>) -> Result<bool, Error> {
-        let out_of_order = || Err(Error::Corrupted("its keys are out of order".to_owned()));
         let mut bytes = 0;
         while let Some((key, value)) = self.next()? {
             let before = page.last().map(|(key, _)| key).or(self.after.as_ref());

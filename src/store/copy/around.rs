@@ -293,7 +293,11 @@ fn goes_on_from(engine: &dyn Engine, place: &[u8]) -> bool {
         let scanned = engine.scan(&[], Some(place), &mut |_, _| ControlFlow::Break(()));
         scanned.is_ok()
     };
-    matches!(read(engine, place), Ok(Some(_))) || catch_unwind(AssertUnwindSafe(next)).unwrap_or(false)
+    match read(engine, place) {
+        Ok(Some(_)) => true,
+        Ok(None) => catch_unwind(AssertUnwindSafe(next)).unwrap_or(false),
+        Err(()) => false,
+    }
 }
 
 /// What the engine says of the whole of what it keeps.
