@@ -65,6 +65,8 @@ fn a_key_that_is_none_is_refused_everywhere() {
 #[test]
 fn settings_out_of_bounds_are_refused_by_name() {
     let day = Duration::from_secs(86_400);
+    let greatest = (MAX_LEASE, MAX_RETENTION, MAX_WAIT);
+    assert_eq!(greatest, (366 * day, 36_525 * day, day), "the bounds are not those that messages tell");
     type Set = fn(Builder, Duration) -> Builder;
     let cases: [(&str, &str, Set, Vec<Duration>); 7] = [
         ("lease", "1 ms to 366 days", Builder::lease, vec![LESS, MAX_LEASE + NANO]),

@@ -220,3 +220,20 @@ fn late_holder_says_nothing_of_the_key() {
         }
     }
 }
+
+#[test]
+fn a_key_that_is_being_taken_is_taken_for_its_own_work_alone() {
+    let hooked = Hooked::new();
+    let store = Store::builder(hooked.clone()).clock(ManualClock::new()).open().unwrap();
+    let (tell, told) = mpsc::channel();
+    let beside = store.clone();
+    hooked.on(At::Commit, move || {
+        let asked = others().into_iter().chain([mine()]);
+        tell.send(asked.map(|request| beside.claim(request).unwrap()).collect::<Vec<_>>()).unwrap();
+    });
+    let _holder = store.claim(mine()).unwrap().granted().unwrap();
+    let told = told.recv().unwrap();
+    let [Outcome::Mismatched(_), Outcome::Mismatched(_), Outcome::InFlight(_)] = &told[..] else {
+        panic!("rule 16: mismatch comes before busy from the first moment: {told:?}")
+    };
+}

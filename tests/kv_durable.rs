@@ -8,7 +8,8 @@ mod faults;
 
 use claimdb::backend::Mem;
 use claimdb::{
-    Compared, Durability, Fault as Cause, KvError, Outcome, Request, SettleError, Store, SyncBy, Writes,
+    Compared, Durability, Fault as Cause, KvError, KvScan, Outcome, Request, SettleError, Store, SyncBy,
+    Writes,
 };
 use faults::{Fault, Faulty, Syncs};
 use std::thread;
@@ -106,6 +107,37 @@ fn what_no_finished_sync_covers_is_told_to_nobody() {
 }
 
 #[test]
+fn a_scan_waits_for_the_marks_of_its_own_page_alone() {
+    let faulty = Faulty::new();
+    let store = Store::builder(faulty.clone()).sync_limit(SHORT).open().unwrap();
+    let values = store.kv("v");
+    let name = |number: usize| format!("{number:03}");
+    for number in 0..3 * KvScan::PAGE {
+        values.put(name(number), "1").unwrap();
+    }
+    let begun = || {
+        let mut scan = values.scan("").unwrap();
+        scan.next().unwrap().unwrap();
+        scan
+    };
+    let (first, second) = (begun(), begun());
+    faulty.syncs(Syncs::Hang);
+    let last = KvScan::PAGE - 1;
+    assert!(is_pending(values.put(name(last), "2")));
+    let told = first.map(|told| told.expect("no page waits for what lies before it"));
+    assert_eq!(told.count(), 3 * KvScan::PAGE - 1);
+    let told = values.scan("").unwrap().next().unwrap();
+    assert!(is_pending(told), "P4 durable before told: the last of a page");
+
+    assert!(is_pending(values.put(name(last + 2), "2")));
+    let told: Vec<_> = second.collect();
+    assert_eq!(told.len(), last + 1, "what was left of the first page, and an error");
+    assert!(is_pending(told.into_iter().next_back().unwrap()), "P4 durable before told: within a page");
+    let told = values.scan("2").unwrap().map(|told| told.expect("no scan waits for what is none of it"));
+    assert_eq!(told.count(), 100);
+}
+
+#[test]
 fn a_reader_waits_for_the_sync_and_is_told_then() {
     let faulty = Faulty::new();
     let store = Store::builder(faulty.clone()).open().unwrap();
@@ -144,7 +176,9 @@ fn a_reader_waits_for_what_it_read_and_not_for_later_writes() {
         faulty.syncs(Syncs::One);
         until("a key that is always being written can be read", || reader.is_finished());
         assert_eq!(reader.join().unwrap().unwrap().as_deref(), Some(&b"1"[..]));
+        let unsynced = store.stats().unsynced;
         faulty.syncs(Syncs::Work);
+        assert_eq!(unsynced, 1, "rule 1: the mark of a write is gone that no finished sync covers");
     });
     assert_eq!(store.kv("v").get("hot").unwrap().as_deref(), Some(&b"2"[..]));
 }

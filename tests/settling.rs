@@ -130,6 +130,22 @@ fn a_completion_that_did_not_land_leaves_a_claim_that_can_be_released() {
 }
 
 #[test]
+fn a_release_whose_fate_was_unknown_is_told_as_it_went() {
+    for (fault, released) in [(Fault::FailAfter, true), (Fault::FailBefore, false)] {
+        let faulty = Faulty::new();
+        let (store, _) = world(&faulty);
+        let claim = grant(&store, "k");
+        faulty.arm(0, 1, fault);
+        let told = claim.release();
+        assert_eq!(faulty.disarm(), ["commit"]);
+        assert_eq!(told.is_ok(), released, "P9: it was not settled by reading it back: {told:?}");
+        drop(told);
+        store.sync().unwrap();
+        assert_eq!(grant(&store, "k").attempt(), if released { 1 } else { 2 });
+    }
+}
+
+#[test]
 fn a_claim_that_a_settle_gives_back_is_kept_alive_as_before() {
     let no_key =
         |claim: Claim| claim.complete_with("done", Writes::new().put("values", "", "it has no name"));

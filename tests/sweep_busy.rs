@@ -8,7 +8,7 @@ mod hooks;
 
 use claimdb::backend::{Backend, Mem};
 use claimdb::{Claim, Durability, ManualClock, Outcome, Request, Store, SyncBy};
-use hooks::{At, Hooked};
+use hooks::{At, Hooked, until};
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -191,4 +191,32 @@ fn an_entry_outlives_a_claim_that_is_swapped_back_while_its_record_is_read() {
             );
         }
     }
+}
+
+#[test]
+fn a_key_that_is_claimed_while_its_record_is_deleted_is_kept() {
+    let world = World::new();
+    world.grant(Durability::Full).complete("done").unwrap();
+    world.clock.advance(2 * RETENTION);
+    let (store, (sender, receiver)) = (world.store.clone(), channel());
+    world.hooked.on(At::Commit, move || {
+        let claim = store.claim("k").unwrap().granted().expect("P6: it is forgotten");
+        sender.send(claim).unwrap();
+    });
+    let swept = world.store.sweep(10).unwrap();
+    assert_eq!((swept.deleted, swept.kept), (0, 1), "rule 21: what was just claimed is told as deleted");
+    receiver.recv().unwrap().complete("again").expect("P3: its record was deleted");
+}
+
+#[test]
+fn one_round_of_the_sweeping_thread_looks_at_all_that_is_due() {
+    let clock = ManualClock::new();
+    let builder = Store::builder(Mem::new()).clock(clock.clone()).durability(Durability::Relaxed);
+    let store = builder.retention(RETENTION).watch_every(Duration::ZERO).open().unwrap();
+    for n in 0..1000 {
+        store.claim(n.to_string()).unwrap().granted().unwrap().complete("done").unwrap();
+    }
+    clock.advance(2 * RETENTION);
+    // More than it looks at in one step, and the time of its next round does not come.
+    until("one round sweeps all that is due", || store.stats().swept == 1000);
 }

@@ -143,6 +143,23 @@ fn a_lost_index_is_rebuilt_and_garbage_in_it_goes() {
 }
 
 #[test]
+fn what_stands_for_nothing_or_cannot_be_read_is_counted() {
+    let mut world = World::new();
+    world.store.close().unwrap();
+    for garbage in [&[4][..], &[4, 1, 2], &[4, 1, 3]] {
+        world.faulty.put(garbage, Some(b""));
+    }
+    for damaged in ["a", "b"] {
+        world.faulty.put(&[&[1, 0], damaged.as_bytes()].concat(), Some(b"damaged"));
+    }
+    world.store = World::open(&world.faulty, &world.clock);
+    let swept = world.sweep();
+    assert_eq!((swept.dropped, swept.deleted, swept.kept), (3, 0, 0));
+    let rebuilt = world.store.rebuild_index().unwrap();
+    assert_eq!((rebuilt.written, rebuilt.deleted, rebuilt.damaged), (0, 0, 2));
+}
+
+#[test]
 fn the_store_sweeps_by_itself_and_goes_on_after_failures_and_panics() {
     let (faulty, clock) = (Faulty::new(), ManualClock::new());
     let builder = Store::builder(faulty.clone()).clock(clock.clone());

@@ -8,7 +8,6 @@ use crate::value;
 use serde::Serialize;
 
 /// How a claim is to end.
-#[derive(Debug)]
 pub(super) enum Act {
     Settle(Kept),
     /// With plain values that land with it.

@@ -26,7 +26,6 @@ use crate::record::Record;
 use crate::sync::{Break, Mutex, Signal, spawn};
 use crate::telemetry::Telemetry;
 use crate::token::Tokens;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -334,11 +333,5 @@ impl Inner {
                 let _ = retention::store_high_water(engine, wall);
             });
         }
-    }
-}
-
-impl fmt::Debug for Sweeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sweeper").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }

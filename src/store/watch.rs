@@ -9,7 +9,6 @@ use crate::error::Fault;
 use crate::lease::{Mark, Table};
 use crate::telemetry::{Looked, Telemetry};
 use crate::timer::{LastAlarm, Timer};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,12 +135,6 @@ impl Watch {
             sweep_backlog: sweep.backlog,
             store_bytes: Some(counts.size()).filter(|bytes| *bytes > 0),
         }
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").finish_non_exhaustive()
     }
 }
 

@@ -148,12 +148,6 @@ impl FromIterator<Write> for Effects {
     }
 }
 
-impl fmt::Debug for Effects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&counted(self.len(), "write", "writes"))
-    }
-}
-
 impl Claim {
     /// Settles like [`complete`](Claim::complete), and writes `effects` in the same atomic step: they are there once
     /// the completion is, and not without it. They are as durable as the claim asked for, and nobody reads one before
