@@ -80,6 +80,28 @@ fn what_a_caller_has_left_that_waited_for_a_sync_is_synced_by_who_waits() {
 }
 
 #[test]
+fn a_reader_waits_for_no_writer_that_is_not_polled() {
+    let faulty = Faulty::new();
+    let store = open(&faulty, SyncBy::Caller);
+    let values = store.kv("v");
+    faulty.syncs(Syncs::Hang);
+    let other = {
+        let values = values.clone();
+        thread::spawn(move || values.put("other", "1"))
+    };
+    faulty.until_a_sync_hangs();
+    let mut write = Box::pin(values.put_async("k", "1"));
+    assert!(poll(write.as_mut(), &Woken::new()).is_pending(), "P4 durable before told");
+    let (mut reader, woken) = (Box::pin(values.get_async("k")), Woken::new());
+    assert!(poll(reader.as_mut(), &woken).is_pending(), "P4 durable before told");
+    faulty.syncs(Syncs::Work);
+    other.join().unwrap().unwrap();
+    until("P6: the reader is told to sync", || woken.count() > 0);
+    let told = poll(reader.as_mut(), &woken);
+    assert!(matches!(told, Poll::Ready(Ok(Some(_)))), "P6: it waits for the writer's task: {told:?}");
+}
+
+#[test]
 fn whoever_loses_is_told_so_at_once_while_another_syncs() {
     let faulty = Faulty::new();
     let store = open(&faulty, SyncBy::Caller);
