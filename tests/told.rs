@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that fails has nothing else to say
 
 use claimdb::backend::Mem;
-use claimdb::{Claim, ManualClock, OnInterrupt, Outcome, Request, Run, Store, WallTime};
+use claimdb::{Claim, ManualClock, OnInterrupt, Outcome, Request, Run, Store, Token, WallTime};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,6 +25,11 @@ fn grant(store: &Store, request: impl Into<Request>) -> Claim {
 fn is_interrupted(store: &Store, request: Request) -> bool {
     drop(grant(store, request.clone()));
     matches!(store.claim(request).unwrap(), Outcome::Interrupted(_))
+}
+
+#[test]
+fn a_token_is_shown_as_its_number() {
+    assert_eq!(Token::new(1_820_000_000_000_000).to_string(), "1820000000000000");
 }
 
 #[test]
