@@ -116,17 +116,16 @@ fn costs(table: &mut Table) {
 }
 
 fn scale(table: &mut Table) {
-    let scale = figures("scale");
-    let measured = |begins: &str| {
+    let measured = |part: &str, begins: &str| {
         let is = |row: &Value| row["what"].as_str().is_some_and(|what| what.starts_with(begins));
-        row(&scale["measured"], begins, is).clone()
+        row(&figures(&format!("scale/{part}"))["measured"], begins, is).clone()
     };
-    let ratio = |begins: &str| number(&measured(begins)["ratio"]);
-    let append = |durability: &str| ratio(&format!("one thread, {durability}"));
+    let ratio = |part: &str, begins: &str| number(&measured(part, begins)["ratio"]);
+    let append = |durability: &str| ratio("append", &format!("one thread, {durability}"));
     table.add("`Full`, one thread, beside append and fdatasync", Goal::Least(0.45), " ×", append("Full"));
     table.add("`Result`, one thread, beside append and fdatasync", Goal::Least(0.8), " ×", append("Result"));
     for threads in [1, 2] {
-        let pair = ratio(&format!("claim and complete, Relaxed, {threads} threads"));
+        let pair = ratio("relaxed", &format!("claim and complete, Relaxed, {threads} threads"));
         table.add(
             &format!("`Relaxed`, threads: {threads}, beside sled's two writes"),
             Goal::Least(0.8),
@@ -136,7 +135,7 @@ fn scale(table: &mut Table) {
     }
     for live in [1000, 1_000_000] {
         for threads in [1, 2] {
-            let lost = ratio(&format!("losing claims, {live} live keys, {threads} threads"));
+            let lost = ratio("losers", &format!("losing claims, {live} live keys, {threads} threads"));
             table.add(
                 &format!("losing claim, live keys: {live}, threads: {threads}, beside dashmap and a clock"),
                 Goal::Least(0.5),
@@ -145,21 +144,40 @@ fn scale(table: &mut Table) {
             );
         }
     }
-    let lease = number(&measured("a live lease")["claimdb"]);
+    let lease = number(&measured("memory", "a live lease")["claimdb"]);
     table.add(
         "memory of a live lease with its guard and its key of 16 bytes",
         Goal::Most(176.0),
         " bytes",
         lease,
     );
-    let growth = ratio("the same, 1000000 against 1000");
+    let growth = ratio("leases", "the same, 1000000 against 1000");
     table.add("claim beside a million leases, beside a map's growth", Goal::Most(1.2), " ×", growth);
-    table.add("opening after a kill, beside sled's own", Goal::Most(1.2), " ×", ratio("opening with"));
-    let first = number(&measured("the first claim after that")["claimdb"]);
+    for from in ["the disk", "the page cache"] {
+        let opening =
+            ratio("reopen", &format!("opening with 1000000 pending after a kill, sled's from {from}"));
+        table.add(
+            &format!("opening after a kill, beside sled's own from {from}"),
+            Goal::Most(1.2),
+            " ×",
+            opening,
+        );
+    }
+    let first = number(&measured("reopen", "the first claim after that")["claimdb"]);
     table.add("the first claim after that, its sync included", Goal::Most(1.0), " ms", first);
-    table.add("sweeping a record, beside sled's removes", Goal::Most(2.0), " ×", ratio("sweeping a record"));
-    table.add("p99 of claims during a sweep, beside without", Goal::Most(2.0), " ×", ratio("p99 of claim"));
-    let growth = ratio("the same, 5000000 against 100000");
+    table.add(
+        "sweeping a record, beside sled's removes",
+        Goal::Most(2.0),
+        " ×",
+        ratio("sweep", "sweeping a record"),
+    );
+    table.add(
+        "p99 of claims during a sweep, beside without",
+        Goal::Most(2.0),
+        " ×",
+        ratio("sweep", "p99 of claim"),
+    );
+    let growth = ratio("stored", "the same, 5000000 against 100000");
     table.add("five million keys against 100,000, beside sled's growth", Goal::Most(1.5), " ×", growth);
 }
 

@@ -1,6 +1,7 @@
 //! A lone thread that waits for the disk, against a file to which the same bytes are appended and synced.
 
 use crate::rows::{Rows, rate};
+use crate::written::Written;
 use crate::{Keys, VALUE};
 use claimdb::backend::Sled;
 use claimdb::{Durability, Outcome, Request, Store};
@@ -11,7 +12,7 @@ pub fn measure(rows: &mut Rows) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::builder(Sled::new(folder.path().join("store"))).open().unwrap();
     let mut file = File::create_new(folder.path().join("file")).unwrap();
-    let mut keys = Keys::new(1);
+    let (mut keys, written) = (Keys::new(1), Written::new());
     for durability in [Durability::Full, Durability::Result] {
         let (mut ours, mut floor) = (Vec::new(), Vec::new());
         for _ in 0..rows.rounds {
@@ -21,8 +22,9 @@ pub fn measure(rows: &mut Rows) {
                 claim.complete_bytes(VALUE).unwrap();
             }));
             floor.push(rate(rows.span(), || {
-                file.write_all(keys.fresh().as_bytes()).unwrap();
-                file.write_all(&VALUE).unwrap();
+                let mut bytes = written.key(&keys.fresh());
+                bytes.extend_from_slice(&written.record);
+                file.write_all(&bytes).unwrap();
                 file.sync_data().unwrap();
             }));
         }

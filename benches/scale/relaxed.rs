@@ -1,18 +1,16 @@
 //! Claim and complete without a sync, against the writes to sled that it needs: the record and its index entry.
 
 use crate::rows::{Rows, on_threads};
+use crate::written::Written;
 use crate::{Keys, VALUE, bare_sled};
 use claimdb::backend::Sled;
 use claimdb::{Durability, Outcome, Request, Store};
-
-/// As long as an entry of the retention index for a key of 16 bytes, which ends with the key.
-const ENTRY: usize = 40;
 
 pub fn measure(rows: &mut Rows) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::builder(Sled::new(folder.path().join("store"))).open().unwrap();
     let bare = bare_sled(&folder.path().join("bare"));
-    let (mut set, mut time) = (0, 0_u64);
+    let (written, mut set, mut time) = (Written::new(), 0, 0);
     for threads in [1, 2] {
         let (mut ours, mut floor) = (Vec::new(), Vec::new());
         for _ in 0..rows.rounds {
@@ -29,18 +27,15 @@ pub fn measure(rows: &mut Rows) {
             }));
             time += 1_000_000_000;
             floor.push(on_threads(threads, rows.span(), |thread| {
-                let (mut keys, bare) = (Keys::new((set + thread) as u64), &bare);
+                let (mut keys, bare, written) = (Keys::new((set + thread) as u64), &bare, &written);
                 let mut end = time;
                 move || {
-                    let key = keys.fresh();
-                    // Entries come in the order of their ends, as those of the index do.
+                    let name = keys.fresh();
                     end += 1;
-                    let mut entry = vec![4; ENTRY];
-                    entry[1..9].copy_from_slice(&end.to_be_bytes());
-                    entry[9] = thread as u8;
-                    entry[ENTRY - key.len()..].copy_from_slice(key.as_bytes());
-                    bare.insert(entry, &[]).unwrap();
-                    bare.compare_and_swap(&key, None::<&[u8]>, Some(&VALUE[..])).unwrap().unwrap();
+                    bare.insert(written.entry(end, &name), &[]).unwrap();
+                    let swapped =
+                        bare.compare_and_swap(written.key(&name), None::<&[u8]>, Some(&written.record[..]));
+                    swapped.unwrap().unwrap();
                 }
             }));
         }

@@ -42,18 +42,23 @@ impl Rows {
         .unwrap();
     }
 
-    pub fn write(self) {
+    /// Writes the rows of `part`, and begins the next one's.
+    pub fn write(&mut self, part: &str) {
+        let rows = std::mem::take(&mut self.json);
+        if self.trial {
+            return;
+        }
         let text = format!(
-            "{{\"command\": \"cargo bench --bench scale\", \"value_bytes\": {}, \"rounds\": {}, \"cores\": {}, \
+            "{{\"command\": \"cargo bench --bench scale -- {part}\", \"value_bytes\": {}, \"rounds\": {}, \"cores\": {}, \
              \"measured\": [{}\n]}}\n",
             crate::VALUE.len(),
             self.rounds,
             std::thread::available_parallelism().map_or(0, usize::from),
-            self.json.trim_end_matches(',')
+            rows.trim_end_matches(',')
         );
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/scale.json");
-        std::fs::write(path, text).unwrap();
-        println!("written to target/scale.json");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/scale");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{part}.json")), text).unwrap();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Cost as a store grows, against sled's own.
 
 use crate::rows::{Rows, median, micros};
+use crate::written::Written;
 use crate::{Keys, VALUE, bare_sled};
 use claimdb::backend::Sled;
 use claimdb::{Durability, Request, Store};
@@ -13,16 +14,19 @@ pub fn measure(rows: &mut Rows) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::builder(Sled::new(folder.path().join("store"))).open().unwrap();
     let bare = bare_sled(&folder.path().join("bare"));
-    let (mut keys, mut bare_keys) = (Keys::new(1), Keys::new(1));
+    let (mut keys, mut bare_keys, written) = (Keys::new(1), Keys::new(1), Written::new());
+    let mut end = 0;
     let mut one = || {
         let request = Request::new(keys.fresh()).durability(Durability::Relaxed);
         store.claim(request).unwrap().granted().unwrap().complete_bytes(VALUE).unwrap();
     };
     // What that writes: a record by compare-and-swap, and an entry of the index.
     let mut one_bare = || {
-        let key = bare_keys.fresh();
-        bare.compare_and_swap(&key, None as Option<&[u8]>, Some(&VALUE[..])).unwrap().unwrap();
-        bare.insert(format!("i{key}"), &b""[..]).unwrap();
+        let name = bare_keys.fresh();
+        end += 1;
+        bare.insert(written.entry(end, &name), &[]).unwrap();
+        let swapped = bare.compare_and_swap(written.key(&name), None::<&[u8]>, Some(&written.record[..]));
+        swapped.unwrap().unwrap();
     };
     let (mut grown, mut growth) = (0, [Vec::new(), Vec::new()]);
     for size in sizes {

@@ -1,6 +1,7 @@
 //! Deleting what is forgotten, against sled's own removes of as many records and index entries; and claims beside it.
 
 use crate::rows::{Rows, micros};
+use crate::written::Written;
 use crate::{Keys, VALUE, bare_sled};
 use claimdb::backend::Sled;
 use claimdb::{Durability, ManualClock, Request, Store};
@@ -9,9 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// An entry of the retention index is about as large.
-const ENTRY: [u8; 32] = [1; 32];
 
 fn fill(store: &Store, keys: &mut Keys, records: usize) {
     for _ in 0..records {
@@ -51,7 +49,8 @@ pub fn measure(rows: &mut Rows) {
     let builder = Store::builder(Sled::new(folder.path().join("store"))).clock(clock.clone());
     let store = builder.sweep_every(Duration::ZERO).watch_every(Duration::ZERO).open().unwrap();
     let bare = bare_sled(&folder.path().join("bare"));
-    let (mut keys, mut others) = (Keys::new(1), Keys::new(2));
+    let (mut keys, mut others, written) = (Keys::new(1), Keys::new(2), Written::new());
+    let (mut end, mut removed) = (0, 0);
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     let (mut beside, mut without) = (Vec::new(), Vec::new());
     for round in 0..rows.rounds {
@@ -62,15 +61,17 @@ pub fn measure(rows: &mut Rows) {
         ours.push(begun.elapsed().as_secs_f64() * 1e6 / records as f64);
         let mut fresh = Keys::new(100 + round as u64);
         for _ in 0..records {
-            let key = fresh.fresh();
-            bare.insert(format!("r{key}"), &VALUE[..]).unwrap();
-            bare.insert(format!("i{key}"), &ENTRY[..]).unwrap();
+            let name = fresh.fresh();
+            end += 1;
+            bare.insert(written.entry(end, &name), &[]).unwrap();
+            bare.insert(written.key(&name), &written.record[..]).unwrap();
         }
         let mut again = Keys::new(100 + round as u64);
         floor.push(micros(records, || {
-            let key = again.fresh();
-            bare.remove(format!("r{key}")).unwrap().unwrap();
-            bare.remove(format!("i{key}")).unwrap().unwrap();
+            let name = again.fresh();
+            removed += 1;
+            bare.remove(written.key(&name)).unwrap().unwrap();
+            bare.remove(written.entry(removed, &name)).unwrap().unwrap();
         }));
         // Beside a sweep, and then as long without one.
         fill(&store, &mut keys, records);

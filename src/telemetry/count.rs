@@ -4,7 +4,7 @@
 //! A recorder is looked up once, when the store opens, and asked for a handle to each metric; after that an event costs a
 //! call of its handle. With none installed, or without the feature, there is nothing to call.
 
-use crate::sync::Counter;
+use crate::sync::{Counter, Level};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Gauge {
 pub(crate) struct Sizes {
     count: Counter,
     total: Counter,
-    most: Counter,
+    most: Level,
     #[cfg(feature = "metrics")]
     handle: metrics::Histogram,
 }
@@ -141,7 +141,7 @@ impl Meter<'_> {
     }
 
     pub(super) fn sizes(&self, _name: &'static str, _unit: Unit, _about: &'static str) -> Sizes {
-        Sizes { count: Counter::default(), total: Counter::default(), most: Counter::default() }
+        Sizes { count: Counter::default(), total: Counter::default(), most: Level::default() }
     }
 }
 
@@ -175,7 +175,7 @@ impl Meter<'_> {
     pub(super) fn sizes(&self, name: &'static str, unit: Unit, about: &'static str) -> Sizes {
         metrics::describe_histogram!(name, unit.into(), about);
         let handle = metrics::histogram!(name, STORE => self.name());
-        Sizes { count: Counter::default(), total: Counter::default(), most: Counter::default(), handle }
+        Sizes { count: Counter::default(), total: Counter::default(), most: Level::default(), handle }
     }
 
     fn name(&self) -> metrics::SharedString {

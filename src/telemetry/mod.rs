@@ -23,7 +23,7 @@ pub(crate) use span::Span;
 
 use crate::error::{Damage, Poisoned};
 use crate::key::KeyLabel;
-use crate::sync::Counter;
+use crate::sync::Level;
 use crate::token::Token;
 use count::{Meter, Unit};
 use std::fmt;
@@ -77,7 +77,7 @@ pub(crate) struct Telemetry {
     disk_full: Gauge,
     poisoned: Gauge,
     /// As of the last look at it; 0 for none.
-    size: Counter,
+    size: Level,
 }
 
 /// What is looked at now and then, and told to a recorder.
@@ -199,7 +199,7 @@ impl Telemetry {
                 Unit::Count,
                 "1 from a failed sync until the store is opened again; else 0",
             ),
-            size: Counter::default(),
+            size: Level::default(),
             store: Arc::clone(store),
         };
         this.poisoned.set(0.0);
