@@ -124,10 +124,11 @@ impl Default for Signal {
 /// Counts events for statistics. Threads that count at one time have places of their own for it, and so do not take a cache
 /// line from each other. Never part of a decision, so models do not need to see it.
 #[derive(Debug, Default)]
-pub(crate) struct Counter([CachePadded<std::sync::atomic::AtomicU64>; COUNTING_PLACES]);
+pub(crate) struct Counter(Box<[CachePadded<std::sync::atomic::AtomicU64>; COUNTING_PLACES]>);
 
-/// A thread has one of so many places. Those that share one count right as well, and get in each other's way.
-const COUNTING_PLACES: usize = 8;
+/// A thread has one of so many places. Those that share one count right as well, and get in each other's way. A model's
+/// threads take turns.
+const COUNTING_PLACES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 
 std::thread_local! {
     static COUNTING_PLACE: usize = {
