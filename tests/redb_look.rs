@@ -90,6 +90,74 @@ fn a_key_of_which_a_bit_has_changed_is_told_and_named() {
     assert!(place.verify().0.is_sound());
 }
 
+/// The entry in the index of record `n`.
+fn entry_of(place: &Place, n: usize) -> Vec<u8> {
+    place.entries().into_iter().find(|entry| entry[17..] == record_key(n)).unwrap()
+}
+
+#[test]
+fn a_key_that_has_changed_is_told_also_where_its_entry_cannot_be_read() {
+    hush_redb();
+    let place = Place::new(Engine::Redb);
+    let file = place.folder.join("redb/db");
+    let n = RECORDS / 2 + 9;
+    place.damage_entry(&entry_of(&place, n));
+    let sound = fs::read(&file).unwrap();
+    let key = record_key(n);
+    let hit = all_of(&sound, &key).into_iter().any(|at| {
+        let mut bytes = sound.clone();
+        bytes[at + key.len() - 1] ^= 4;
+        fs::write(&file, &bytes).unwrap();
+        let store = Store::builder(Redb::existing(&place.folder)).read_only().open().unwrap();
+        store.get(record(n).as_str()).unwrap().is_none()
+    });
+    assert!(hit, "the check looks at the wrong thing");
+    let (_, flaws) = place.verify();
+    let told = flaws.iter().any(|flaw| matches!(flaw, Flaw::Altered { .. }));
+    assert!(told, "P9 fail closed: a key that has changed is told as damage of the index alone: {flaws:?}");
+    let repaired = Store::repair(&place.folder).unwrap();
+    assert!(repaired.altered && repaired.unread_index > 0, "P8 remembered: lost untold: {repaired:?}");
+    assert!(repaired.kept_in.unwrap().join("db").is_file(), "the only copy of a record was deleted");
+}
+
+/// As a write leaves it that went to the wrong place: what lies behind is passed over by a walk, and found by a search.
+#[test]
+fn records_behind_a_page_of_the_index_in_a_records_place_are_kept_or_named() {
+    hush_redb();
+    let place = Place::new(Engine::Redb);
+    let file = place.folder.join("redb/db");
+    let entry = entry_of(&place, 60);
+    let sound = fs::read(&file).unwrap();
+    let pages = |of: &[u8]| all_of(&sound, of).into_iter().map(|at| at / 4096 * 4096).collect::<Vec<_>>();
+    let payload = pages::payload(Engine::Redb, &record(200));
+    let swapped = pages(payload.as_bytes()).into_iter().zip(pages(&entry[16..])).any(|(to, from)| {
+        let mut bytes = sound.clone();
+        bytes.copy_within(from..from + 4096, to);
+        fs::write(&file, &bytes).unwrap();
+        let store = Store::builder(Redb::existing(&place.folder)).read_only().open().unwrap();
+        !matches!(store.get(record(200).as_str()), Ok(Some(_)))
+    });
+    assert!(swapped, "the check looks at the wrong thing");
+    assert!(!place.verify().0.is_sound(), "P9 fail closed");
+    let repaired = Store::repair(&place.folder).unwrap();
+    assert!(repaired.kept_in.as_ref().unwrap().join("db").is_file(), "nothing is deleted");
+    let told = fs::read_to_string(repaired.aside_in.as_ref().unwrap()).unwrap();
+    let store = Store::builder(Redb::existing(&place.folder)).open().unwrap();
+    for n in 0..RECORDS {
+        let hex: String = record_key(n).iter().map(|byte| format!("{byte:02x}")).collect();
+        let there = store.get(record(n).as_str()).unwrap().is_some();
+        assert!(
+            there || told.contains(&hex),
+            "P8 remembered: {} is lost, and nothing tells of it",
+            record(n)
+        );
+    }
+    assert!(
+        repaired.copied.records >= (RECORDS - 20) as u64,
+        "what could be read was left out: {repaired:?}"
+    );
+}
+
 #[test]
 fn what_is_written_behind_the_end_is_told_and_repaired() {
     let place = Place::new(Engine::Redb);

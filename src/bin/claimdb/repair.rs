@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         && repaired.altered
     {
         advice += &format!(
-            "all could be read, but not all is what was written: a key of which a bit has changed is free, and its work can run \
+            "what could be read is not all as it was written: a key that has changed is free, and its work can run \
              again, and a plain value can be missing: put a backup in the store's place, if there is one. The files as they \
              were are kept in {kept}, and {path} tells of it\n"
         );
@@ -114,12 +114,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if repaired.unread_index > 0 {
         advice += &format!(
-            "{} could not be read; that was made anew from the records, and nothing is lost by it\n",
+            "{} could not be read; that was made anew from the records{}\n",
             counted(
                 repaired.unread_index,
                 "stretch of the retention index",
                 "stretches of the retention index"
-            )
+            ),
+            if repaired.altered { "" } else { ", and nothing is lost by it" }
         );
     }
     if let Some(path) = &tail_in {

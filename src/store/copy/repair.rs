@@ -36,13 +36,14 @@ pub struct Repaired {
     pub unread_values: u64,
     /// How many records the retention index names in those. They are lost; what else was in them nobody knows.
     pub named: u64,
-    /// How many stretches of the retention index the engine could not read. It was made anew, and nothing is lost by that.
+    /// How many stretches of the retention index the engine could not read. It was made anew, and nothing is lost by that, unless
+    /// more than the index has changed: see [`altered`](Self::altered).
     pub unread_index: u64,
     /// How many records the retention index speaks of that are not there, though what they would lie in could be read. Counted
     /// where the engine's file is not what was written (by redb's checksums), which can take a key away without a trace; of
     /// claims that were released or removed such entries are left as well.
     pub missing: u64,
-    /// Whether all could be read and the engine's file is not what was written.
+    /// Whether all but the retention index could be read and the engine's file is not what was written.
     pub altered: bool,
     /// The file that all this was put into; `None` if there was nothing.
     pub aside_in: Option<PathBuf>,
@@ -67,8 +68,8 @@ impl Store {
     /// files are kept as they were, beside that file. An engine that refuses everything since an error of the disk
     /// ends the repair.
     ///
-    /// Where all can be read and redb's file is not what was written by its checksums, the files are kept as well, and records
-    /// that the retention index speaks of and that are not there are named: a key of which a bit has changed leaves such an
+    /// Where all but the retention index can be read and redb's file is not what was written by its checksums, the files are kept
+    /// as well, and records that the retention index speaks of and that are not there are named: a key of which a bit has changed leaves such an
     /// entry.
     ///
     /// A store over sled that is refused because its log does not match the checksum of its last close (the file `tail`)
@@ -138,8 +139,14 @@ fn repair(
                     Ok(Piece::Entry) => {
                         let entry = IndexEntry::decode(&pair.0).filter(|entry| entry.end > wall);
                         let alone = |entry: &IndexEntry| damage.is_some() && !is_known(entry.key.encoded());
+                        // A walk can have passed over what a search for it alone finds.
                         if let Some(entry) = entry.filter(alone) {
-                            aside.borrow_mut().put_missing(entry.key.encoded())?;
+                            let key = entry.key.encoded();
+                            let found = read(source, key).ok().flatten().map(|value| (key.to_vec(), value));
+                            match found.filter(|(key, value)| judge.piece(key, value).is_ok()) {
+                                Some(pair) => sound.push(pair),
+                                None => aside.borrow_mut().put_missing(key)?,
+                            }
                         }
                     }
                     Ok(piece) => {
@@ -175,7 +182,9 @@ fn repair(
             aside.borrow_mut().put_gap(&gap)
         },
     )?;
-    let altered = damage.filter(|_| unread == 0 && unread_index == 0);
+    // What lies where nothing can be read is told as that. Where that is the index alone, nobody knows whether it is all that
+    // has changed.
+    let altered = damage.filter(|_| unread == 0);
     if let Some(damage) = &altered {
         aside.borrow_mut().line(&"altered", [&[], &[]], &damage.without_advice())?;
     }

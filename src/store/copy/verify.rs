@@ -70,11 +70,11 @@ pub enum Flaw {
         /// What the engine said.
         reason: String,
     },
-    /// All could be read, and by its checksums the engine's file is not what was written. What it tells may be wrong: a key
-    /// of which a bit has changed reads as free. Told by engines whose reads do not tell (redb), if there is no stretch that
-    /// could not be read.
+    /// By its checksums the engine's file is not what was written. What could be read of it may be wrong: a key of which a bit
+    /// has changed reads as free. Told by engines whose reads do not tell (redb), if there is no stretch of records that could
+    /// not be read.
     #[error(
-        "engine: all could be read, but not all is what was written, so that keys may be missing that would be claimed anew; \
+        "engine: what could be read is not all as it was written, so that keys may be missing that would be claimed anew; \
          a repair names the records that the retention index knows of and that are not there: {reason}"
     )]
     Altered {
@@ -189,7 +189,8 @@ impl Builder {
             }
             Err(error) => return Err(error),
         }
-        if verifying.gaps.is_empty()
+        // A gap of the index alone does not say whether that is all that has changed.
+        if verifying.gaps.iter().all(Gap::is_of_index)
             && let Err(reason) = is_as_written(&*engine)
         {
             verifying.flaw(&Flaw::Altered { reason: reason.without_advice() });
