@@ -112,7 +112,10 @@ fn a_sweep_tells_a_page_of_the_index_as_damage_and_a_repair_as_made_anew() {
         let repaired = claimdb(&[&"repair", &"--yes", &place.folder], "");
         assert_eq!(repaired.code, Some(0), "{}", repaired.err);
         assert!(repaired.err.contains("of the retention index could not be read"), "{}", repaired.err);
-        assert!(!repaired.err.contains("can run again"), "{engine:?}: told as lost: {}", repaired.err);
+        // By redb's checksums nobody can tell whether the index is all that has changed.
+        let known = engine == Engine::Sled;
+        let told = (repaired.err.contains("nothing is lost by it"), !repaired.err.contains("can run again"));
+        assert_eq!(told, (known, known), "{engine:?}: {}", repaired.err);
     }
 }
 

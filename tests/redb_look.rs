@@ -159,6 +159,33 @@ fn records_behind_a_page_of_the_index_in_a_records_place_are_kept_or_named() {
 }
 
 #[test]
+fn a_damaged_page_at_the_beginning_is_walked_around_as_others_are() {
+    hush_redb();
+    let place = Place::new(Engine::Redb);
+    let file = place.folder.join("redb/db");
+    let sound = fs::read(&file).unwrap();
+    let payload = pages::payload(Engine::Redb, &record(0));
+    let hit = all_of(&sound, payload.as_bytes()).into_iter().any(|at| {
+        let mut bytes = sound.clone();
+        bytes[at / 4096 * 4096..][..4096].fill(0);
+        fs::write(&file, &bytes).unwrap();
+        Store::builder(Redb::existing(&place.folder)).read_only().open().is_err()
+    });
+    assert!(hit, "the check looks at the wrong thing");
+    is_refused(&place.folder);
+    let (verified, flaws) = place.verify();
+    let from_the_beginning = |flaw: &Flaw| matches!(flaw, Flaw::NotRead { to_end: false, .. });
+    assert!(flaws.iter().any(from_the_beginning), "P9 fail closed: {flaws:?}");
+    assert!(verified.records >= (RECORDS - 20) as u64, "what could be read was not looked at: {verified:?}");
+    let repaired = Store::repair(&place.folder).unwrap();
+    assert_eq!(repaired.copied.records, verified.records, "P8 remembered: what could be read was left out");
+    assert_eq!(repaired.copied.records + repaired.named, RECORDS as u64, "P8 remembered: lost untold");
+    assert!(repaired.new_ceiling.is_some(), "P2 ordered tokens: the ceiling was on that page");
+    let store = Store::builder(Redb::existing(&place.folder)).open().unwrap();
+    assert!((20..RECORDS).all(|n| store.get(record(n).as_str()).unwrap().is_some()), "P8 remembered");
+}
+
+#[test]
 fn what_is_written_behind_the_end_is_told_and_repaired() {
     let place = Place::new(Engine::Redb);
     let file = place.folder.join("redb/db");

@@ -14,7 +14,7 @@ use crate::backend::{Commit, Engine, Swap, Visit};
 use crate::error::{OpenError, Remedy, StorageError};
 use ::redb::{
     Builder, ConcurrencyMode, Database, Error, ReadOnlyDatabase, ReadOnlyTable, ReadTransaction,
-    ReadableDatabase as _,
+    ReadableDatabase as _, ReadableTable as _,
 };
 use std::fmt;
 use std::fs::File;
@@ -42,9 +42,7 @@ impl Redb {
 
     /// The same in a folder whose lock is held.
     fn look_into(&self, folder: Arc<Folder>) -> Result<LookEngine, OpenError> {
-        match self
-            .open_with(&folder, |builder, overlay| Ok(Opened::Whole(builder.create_with_backend(overlay)?)))
-        {
+        match self.open_whole(&folder).and_then(LookEngine::from_either_end) {
             Err(refused @ OpenError::Damaged { .. }) => self.open_beside(&folder).map_err(|_| refused),
             opened => opened,
         }
@@ -52,8 +50,7 @@ impl Redb {
 
     /// Whether redb opens what is in `folder`. If it does not, tells whether a repair gets past that.
     pub(super) fn opens(&self, folder: &Arc<Folder>) -> Result<(), OpenError> {
-        let opened = self
-            .open_with(folder, |builder, overlay| Ok(Opened::Whole(builder.create_with_backend(overlay)?)));
+        let opened = self.open_whole(folder).and_then(LookEngine::from_the_beginning);
         opened.map(drop).map_err(|refused| self.with_remedy(refused, folder))
     }
 
@@ -62,12 +59,17 @@ impl Redb {
         refused.or_with(|| self.open_beside(folder).map_or(Remedy::Backup, |_| Remedy::Repair))
     }
 
+    fn open_whole(&self, folder: &Arc<Folder>) -> Result<LookEngine, OpenError> {
+        self.open_with(folder, |builder, overlay| Ok(Opened::Whole(builder.create_with_backend(overlay)?)))
+    }
+
     fn open_beside(&self, folder: &Arc<Folder>) -> Result<LookEngine, OpenError> {
-        self.open_with(folder, |builder, overlay| {
+        let opened = self.open_with(folder, |builder, overlay| {
             overlay.as_closed()?;
             builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
             Ok(Opened::Beside(builder.open_read_only_with_backend(overlay)?))
-        })
+        });
+        opened.and_then(LookEngine::from_either_end)
     }
 
     fn open_with(
@@ -80,14 +82,8 @@ impl Redb {
             builder.set_cache_size(self.cache);
             open(&mut builder, overlay(folder)?)
         }));
-        let engine =
-            LookEngine { database: Some(opened(database, &folder.name())?), folder: Arc::clone(folder) };
-        let mut page = Vec::new();
-        let read = catch_unwind(AssertUnwindSafe(|| {
-            Pairs::behind(&engine.table()?, b"", None)?.read_page(b"", &mut page).map(drop)
-        }));
-        has_something(read, &page, folder)?;
-        Ok(engine)
+        let database = Some(opened(database, &folder.name())?);
+        Ok(LookEngine { database, folder: Arc::clone(folder) })
     }
 }
 
@@ -120,6 +116,22 @@ fn close<T>(database: T) {
 }
 
 impl LookEngine {
+    /// Refuses what an opening for use refuses.
+    fn from_the_beginning(self) -> Result<Self, OpenError> {
+        let mut page = Vec::new();
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            Pairs::behind(&self.table()?, b"", None)?.read_page(b"", &mut page).map(drop)
+        }));
+        has_something(read, &page, &self.folder)?;
+        Ok(self)
+    }
+
+    /// The same, unless there is something at the other end: a walk leads around what is damaged at the beginning.
+    fn from_either_end(self) -> Result<Self, OpenError> {
+        let has_last = catch_unwind(AssertUnwindSafe(|| Ok::<_, Error>(self.table()?.last()?.is_some())));
+        if matches!(has_last, Ok(Ok(true))) { Ok(self) } else { self.from_the_beginning() }
+    }
+
     pub(super) fn folder(&self) -> &Arc<Folder> {
         &self.folder
     }
