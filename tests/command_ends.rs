@@ -124,6 +124,25 @@ fn no_command_writes_into_a_stores_folder() {
     refused(&["bench", "--seconds", "0.01", "--dir", "claims"], "claims/claimdb-bench-");
     #[cfg(feature = "explore")]
     refused(&["explore", "--crashes", "0", "--svg", "claims/sled/naive.svg"], "claims/sled/naive.svg");
+    refused(&["backup", "--store", "claims", "claims/copy"], "claims/copy");
+    refused(&["migrate", "--from", "sled", "--to", "sled", "claims", "claims/copy"], "claims/copy");
+}
+
+/// What a path that is a link names is where the link leads, be there something or not.
+#[test]
+fn a_link_that_leads_to_nothing_leads_nothing_into_a_stores_folder() {
+    let place = Place::new();
+    std::os::unix::fs::symlink("claims/made", place.path("link")).unwrap();
+    for args in [
+        &["bench", "--seconds", "0.01", "--html", "link"][..],
+        #[cfg(feature = "explore")]
+        &["explore", "--crashes", "0", "--svg", "link"],
+        &["dedup", "--store", "claims", "--rejects", "link"],
+    ] {
+        let told = place.run(args).failed(2);
+        assert!(told.contains("link: that is a link which leads to nothing; "), "{args:?}: {told}");
+        assert!(!place.path("claims/made").exists(), "{args:?}: a link led into a store's folder");
+    }
 }
 
 #[test]

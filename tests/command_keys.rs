@@ -210,8 +210,8 @@ fn wrong_input_is_told_with_what_to_do() {
         (&["backup", "--store", "claims", "."], 1, "give a place that is empty"),
         (&["backup", "--store", "claims", "file/below"], 1, "making a copy in file: it is not a folder"),
         (&["backup", "--store", "claims", "none/below"], 1, "making a copy in none: No such file"),
-        (&["backup", "--store", "claims", "claims/sled/copy"], 1, "in the folder of the store /"),
-        (&migrate, 1, "give a place outside of it"),
+        (&["backup", "--store", "claims", "claims/sled/copy"], 2, "in the folder of the store /"),
+        (&migrate, 2, "give a place outside of it"),
         (&["man", "nonsense"], 2, "there is no command"),
         (&["man", "--into", "file"], 1, "give --into a folder"),
     ];

@@ -62,7 +62,7 @@ fn a_running_service_is_looked_at_and_mended() {
     // Where the command is run, not the service.
     run(&["backup", "copy"]).done();
     assert!(run(&["backup", "copy"]).failed(1).contains("something is there already"));
-    assert!(run(&["backup", "live/copy"]).failed(1).contains("lies in the folder of the store"));
+    assert!(run(&["backup", "live/copy"]).failed(2).contains("lies in the folder of the store"));
     assert!(!place.path("live/copy").exists() && !place.path("live/copy.partial").exists());
     let copy = Store::open(place.path("copy")).unwrap();
     assert_eq!(copy.keys(None).unwrap().count(), 2);

@@ -118,6 +118,7 @@ impl Answers {
             Err(CopyError::Fault(fault)) => {
                 Answer::refused(Code::of(&fault), CopyError::Fault(fault).to_string())
             }
+            Err(error @ CopyError::InStore { .. }) => Answer::refused(Code::Invalid, error.to_string()),
             Err(error) if error.is_damage() => Answer::refused(Code::Damaged, error.to_string()),
             Err(error) => Answer::refused(Code::Failed, error.to_string()),
         }

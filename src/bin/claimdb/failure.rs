@@ -66,6 +66,7 @@ impl Failure {
     pub(crate) fn copying(error: &CopyError) -> Self {
         match error {
             CopyError::Open(error) => Self::opening(error, "wait until that has ended, or stop it first"),
+            CopyError::InStore { .. } => Self::Usage(error.to_string()),
             error if error.is_damage() => Self::Damaged(error.to_string()),
             error => Self::Failed(error.to_string()),
         }

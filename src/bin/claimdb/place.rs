@@ -8,6 +8,13 @@ use std::path::Path;
 /// Refuses a path for what a command makes that lies in a store's folder: there it would be lost, moved and put back together
 /// with the store. `doing` says what is to be done at it. `also` is the folder of a store of which that may not be seen yet.
 pub(crate) fn is_outside_stores(doing: &str, path: &Path, also: Option<&Path>) -> Result<(), Failure> {
+    // What is written through it would be made where it leads, of which the path says nothing.
+    if path.is_symlink() && path.try_exists().is_ok_and(|there| !there) {
+        return Err(Failure::Usage(format!(
+            "{doing} {}: that is a link which leads to nothing; give the path that is meant, or delete the link",
+            path.display()
+        )));
+    }
     let real = fs::canonicalize(path).ok();
     let above = real.as_ref().and_then(|real| real.parent()).map(Path::to_owned);
     // What is not there yet is made in the first folder above it that is. Where none can be looked at, using it tells why.
