@@ -1,6 +1,7 @@
 //! Which store a run takes, and where it makes one.
 
 use crate::place::{Ended, Place};
+use claimdb::backend::{Backend, Sled};
 use std::fs;
 
 #[test]
@@ -28,6 +29,61 @@ fn a_new_store_is_told_and_an_old_one_is_not() {
         "lines that were seen are written again, and nobody is told why: {}",
         third.err
     );
+}
+
+/// Making it can fail midway, as on a full disk; and who found none may have waited for another run that made it.
+#[test]
+fn a_store_is_new_by_what_is_in_it_and_not_by_who_made_its_files() {
+    let place = Place::new();
+    let (input, store) = (place.file("input", "a\n"), place.path("store"));
+    let told = |ended: &Ended| ended.err.contains("new store: ");
+    for first in ["begun", "begun, and no more than its lock", "not there"] {
+        let _ = fs::remove_dir_all(&store);
+        match first {
+            "begun" => drop(Sled::new(&store).open().unwrap()),
+            "not there" => {}
+            _ => {
+                fs::create_dir(&store).unwrap();
+                fs::write(store.join("lock"), "").unwrap();
+            }
+        }
+        assert!(!store.join("format").exists(), "{first}: it is a whole store");
+        let ended = place.over(&input, &[]);
+        ended.wrote(b"a\n");
+        assert!(told(&ended), "{first}: all lines are new, and nobody is told why: {}", ended.err);
+        let ended = place.over(&input, &[]);
+        ended.wrote(b"");
+        assert!(!told(&ended), "{first}: {}", ended.err);
+    }
+    // Seen by nobody as a whole store, it holds lines all the same.
+    fs::remove_file(store.join("format")).unwrap();
+    let ended = place.over(&input, &[]);
+    ended.wrote(b"");
+    assert!(!told(&ended), "lines that were seen are told as never seen: {}", ended.err);
+}
+
+#[test]
+fn no_store_is_made_among_what_is_not_its_own() {
+    let place = Place::new();
+    let input = place.file("input", "a\n");
+    let home = place.path("home");
+    fs::create_dir(&home).unwrap();
+    fs::write(home.join("notes"), "mine").unwrap();
+    std::os::unix::fs::symlink("home", place.path("link")).unwrap();
+    let bin = env!("CARGO_BIN_EXE_claimdb");
+    for (folder, store) in [("home", "."), (".", "home"), (".", "home/"), (".", "link"), ("home", "../home")]
+    {
+        let mut command = std::process::Command::new(bin);
+        command.current_dir(place.path(folder)).args(["dedup", "--store", store]).arg(&input);
+        let ended = Ended::of(&mut command);
+        let names: Vec<_> = fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["notes"], "{store}: a store was made among other files");
+        assert_eq!((ended.code, ended.out.as_slice()), (Some(2), &b""[..]), "{store}: {}", ended.err);
+        for words in [format!("opening the store {store}: "), "such as notes".to_owned(), "empty".to_owned()]
+        {
+            assert!(ended.err.contains(&words), "{store}: no {words:?} in: {}", ended.err);
+        }
+    }
 }
 
 /// A path that is mistyped must not look like a store that has forgotten everything.

@@ -19,12 +19,13 @@ pub(crate) use options::Args;
 use crate::failure::Failure;
 use crate::out::note;
 use crate::place;
-use claimdb::backend::Sled;
+use claimdb::backend::{Sled, store_around};
 use claimdb::{OpenError, Store, Token};
 use claims::Claims;
 use input::{Batch, Input};
 use keys::{Found, Keyed, Keys};
 use output::{Output, Written};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::thread::{Scope, ScopedJoinHandle, available_parallelism, scope};
@@ -73,10 +74,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn open(folder: &Path) -> Result<Store, Failure> {
     let failed =
         |error: &OpenError| Failure::opening(error, "wait until that has ended, or use another store");
-    match Store::builder(Sled::existing(folder)).open() {
-        Err(OpenError::NoStore { .. }) => {}
-        opened => return opened.map_err(|error| failed(&error)),
+    let stood = fs::canonicalize(folder).is_ok_and(|real| store_around(&real) == Some(&real));
+    let opened = match Store::builder(Sled::existing(folder)).open() {
+        Err(OpenError::NoStore { .. }) => {
+            has_place_for_store(folder)?;
+            Store::open(folder)
+        }
+        opened => opened,
+    };
+    let store = opened.map_err(|error| failed(&error))?;
+    // One that did not stand can have been made by another run since, or have been begun by one that failed at it: what it
+    // holds tells.
+    if !stood && holds_no_key(&store)? {
+        let made = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        note(format_args!("new store: made {}; no line was seen before", made.display()));
     }
+    Ok(store)
+}
+
+/// Refuses a place where a new store would be mistaken, or stand among what is not its own.
+fn has_place_for_store(folder: &Path) -> Result<(), Failure> {
     let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
     if let Some(above) = above.filter(|above| !above.exists()) {
         return Err(Failure::failed(
@@ -86,10 +103,31 @@ fn open(folder: &Path) -> Result<Store, Failure> {
         ));
     }
     place::is_outside_stores("making the store", folder, None)?;
-    let store = Store::open(folder).map_err(|error| failed(&error))?;
-    let made = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-    note(format_args!("new store: made {}; no line was seen before", made.display()));
-    Ok(store)
+    // One that is not there is made; one that cannot be read, the opening tells of.
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let strange = entries.flatten().map(|entry| entry.file_name()).find(|name| !is_of_begun_store(name));
+    match strange {
+        None => Ok(()),
+        Some(name) => Err(Failure::Usage(format!(
+            "opening the store {}: there is none, and the folder holds other things, such as {}, among which none is made; \
+             give the folder of a store, or for a new one a folder that is empty or not there yet",
+            folder.display(),
+            name.display()
+        ))),
+    }
+}
+
+/// Whether a file or folder of a store's is named so while it is made: that may have been cut off, or go on in another
+/// process, and be over in this moment.
+fn is_of_begun_store(name: &OsStr) -> bool {
+    ["lock", "sled", "reserve", "format.new", "format", "clean", "tail"].iter().any(|known| name == *known)
+}
+
+fn holds_no_key(store: &Store) -> Result<bool, Failure> {
+    let first = store.keys(None).map(|mut keys| keys.next());
+    first
+        .map(|first| first.is_none())
+        .map_err(|error| Failure::failed("looking whether the store is new", error, "run again"))
 }
 
 struct Run<'a> {
