@@ -158,16 +158,21 @@ fn another_user_is_not_answered_though_the_file_would_let_him() {
     fs::set_permissions(world.folder.path(), Permissions::from_mode(0o755)).unwrap();
     // What a process does that std has started is not asked of it, so it asks with a shell's means: python's or perl's.
     let ask = |uid| {
-        let script = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit 3; \
+        let script = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE'; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit 3; \
                       print $s '{\"claimdb_admin\":1,\"ask\":{\"stats\":{\"count\":false}}}', \"\\n\"; print <$s>;";
         let mut perl = std::process::Command::new("perl");
         let output = perl.args(["-e", script]).arg(world.path()).uid(uid).gid(uid).output().unwrap();
-        (output.status.code(), output.stdout.len())
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    assert!(matches!(ask(0), (Some(0), 1..)));
-    assert_eq!(ask(65534), (Some(3), 0), "the file's mode lets everybody connect");
+    let (code, answer) = ask(0);
+    assert!(code == Some(0) && answer.contains("live_claims"), "{answer}");
+    assert_eq!(ask(65534), (Some(3), String::new()), "the file's mode lets everybody connect");
     fs::set_permissions(world.path(), Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(ask(65534).1, 0, "another user was answered");
+    let (_, answer) = ask(65534);
+    assert!(!answer.contains("live_claims"), "another user was answered: {answer}");
+    let refused =
+        "{\"refused\":{\"code\":\"failed\",\"message\":\"this service answers its own user and root alone";
+    assert!(answer.starts_with(refused), "another user is not told why nothing comes: {answer:?}");
     world.goes_on("another user");
 }
 

@@ -235,6 +235,29 @@ fn a_key_that_moves_on_while_a_person_thinks_is_left_alone() {
 }
 
 #[test]
+fn a_person_who_waits_for_a_service_that_says_nothing_is_told_so() {
+    let place = Place::new();
+    let silent = std::os::unix::net::UnixListener::bind(place.path("silent.sock")).unwrap();
+    let mut script = Command::new("script");
+    let command = format!("{} stats --socket silent.sock; echo code=$?", env!("CARGO_BIN_EXE_claimdb"));
+    script.args(["-qec", &command, "/dev/null"]).current_dir(place.0.path());
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = script.spawn().expect("script(1) makes terminals");
+    let (asking, _) = silent.accept().unwrap();
+    let (mut told, mut out) = (Vec::new(), child.stdout.take().unwrap());
+    while !told.ends_with(b"waiting for the service at silent.sock, which has not answered yet") {
+        let mut byte = [0];
+        let read = out.read(&mut byte).unwrap();
+        assert_eq!(read, 1, "nobody is told what is waited for: {}", String::from_utf8_lossy(&told));
+        told.push(byte[0]);
+    }
+    drop(asking);
+    out.read_to_end(&mut told).unwrap();
+    child.wait().unwrap();
+    has_all(&String::from_utf8(told).unwrap(), &["or be stopped", "error: asking the service", "code=1"]);
+}
+
+#[test]
 fn nobody_is_asked_about_what_is_refused() {
     let place = Place::new();
     let service = Service::start(&place, Server::new());

@@ -8,13 +8,46 @@ mod place;
 
 use claimdb::admin::Server;
 use claimdb::{Key, KeyState, Store};
-use place::{Place, Service, granted};
+use place::{Ended, Place, Service, granted};
 use serde_json::Value;
+use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 const SOCKET: [&str; 2] = ["--socket", "claims.sock"];
+
+/// The service is root's, who is here, and its socket everybody's; or not even that.
+#[test]
+fn another_user_is_told_who_may_ask() {
+    if !rustix::process::geteuid().is_root() {
+        println!("only root can be another user");
+        return;
+    }
+    let place = Place::new();
+    let _service = Service::start(&place, Server::new());
+    let readable = |path: &str, mode| {
+        fs::set_permissions(place.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    readable("", 0o755);
+    fs::copy(env!("CARGO_BIN_EXE_claimdb"), place.path("claimdb")).unwrap();
+    let ask = || {
+        let mut command = Command::new(place.path("claimdb"));
+        command.current_dir(place.0.path()).args(["stats", "--socket", "claims.sock"]);
+        Ended::of(command.uid(65534).gid(65534)).failed(1)
+    };
+    for (mode, words) in [(0o600, "Permission denied"), (0o666, "its own user and root alone")] {
+        readable("claims.sock", mode);
+        let told = ask();
+        assert!(told.contains(words) && told.contains("runuser -u NAME"), "mode {mode:o}: {told}");
+        for wrong in ["its service runs", "may have been done"] {
+            assert!(!told.contains(wrong), "mode {mode:o}: that helps nobody: {told}");
+        }
+    }
+}
 
 #[test]
 fn a_running_service_is_looked_at_and_mended() {

@@ -20,6 +20,8 @@ use std::time::Duration;
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait for anything of an answer. Another's change can be before it, which may wait as long for its sync.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(90);
+/// What to do about a service of another user.
+const AS_ITS_USER: &str = "ask as the user of its service, or as root (runuser -u NAME -- claimdb ...)";
 /// The longest line of an answer.
 const MAX_LINE: u64 = 1 << 20;
 
@@ -35,10 +37,7 @@ pub struct Client {
 #[non_exhaustive]
 pub enum ClientError {
     /// Nobody is there.
-    #[error(
-        "connecting to {path}: {source}; see that its service runs and serves this socket; if it is stopped, its store can be \
-         looked at with --store"
-    )]
+    #[error("connecting to {path}: {source}; {}", how_to_connect(source))]
     Connecting {
         /// The socket.
         path: String,
@@ -47,7 +46,7 @@ pub enum ClientError {
     },
     /// Another user's process is there.
     #[error(
-        "connecting to {path}: it is served by the user with the id {uid}, who is neither root nor you; nothing was asked"
+        "connecting to {path}: it is served by the user with the id {uid}, who is neither root nor you, and nothing was asked; {AS_ITS_USER}"
     )]
     NotOurs {
         /// The socket.
@@ -155,6 +154,15 @@ impl Client {
             ended = answer.as_ref().map_or(true, Answer::is_last);
             Some(answer.map_err(|why| ClientError::Asking { path: path.clone(), why }))
         }))
+    }
+}
+
+fn how_to_connect(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => AS_ITS_USER,
+        _ => {
+            "see that its service runs and serves this socket; if it is stopped, its store can be looked at with --store"
+        }
     }
 }
 

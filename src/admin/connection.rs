@@ -26,6 +26,10 @@ const HELD: usize = 64 << 10;
 const STEPS: usize = 256;
 const READ_AT_ONCE: usize = 16 << 10;
 
+/// What another user is told.
+const NOT_FOR_OTHERS: &str = "this service answers its own user and root alone, and nothing was done; ask as one of them \
+                              (runuser -u NAME -- claimdb ...)";
+
 /// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -57,11 +61,15 @@ enum Phase {
 
 impl Connection {
     /// Takes one on, if it may ask.
-    pub(super) fn new(stream: UnixStream, now: Moment) -> Option<Self> {
+    pub(super) fn new(mut stream: UnixStream, now: Moment) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         let peer = peer(&stream);
         let us = geteuid().as_raw();
         if peer.is_some_and(|peer| peer.uid != us && peer.uid != 0) {
+            // Told without a place among those who are served. A line finds room in a socket in which nothing is yet.
+            let mut line = Vec::new();
+            push_line(&mut line, &Answer::refused(Code::Failed, NOT_FOR_OTHERS));
+            let _ = stream.write(&line);
             return None;
         }
         let phase = Phase::Asking(Vec::new());

@@ -1,12 +1,19 @@
 //! Asking a store that nobody has open, or the service that has it open: the same commands, the same answers.
 
 use crate::failure::Failure;
+use crate::out::note;
 use claimdb::admin::{self, Answer, Client, ClientError, Code, Command, KeyName};
 use claimdb::{Builder, Store, backend};
 use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::Duration;
+
+/// After how long without an answer a person is told what is waited for.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// Where to ask.
 #[derive(Debug, clap::Args)]
@@ -64,8 +71,10 @@ impl Place {
         match (&self.store, &self.socket) {
             (Some(folder), _) => ask_folder(folder, ASK_IT, command, tell),
             (None, Some(socket)) => {
+                let mut waiting = tell_if_slow(socket);
                 let client = Client::connect(socket).map_err(|error| failed(&error))?;
                 let answers = client.ask(command).map_err(|error| failed(&error))?;
+                let answers = answers.inspect(|_| waiting = None);
                 last_of(answers.map(|answer| answer.map_err(|error| failed(&error))), tell)
             }
             (None, None) => {
@@ -143,6 +152,25 @@ pub(crate) fn refused(code: Code, message: String) -> Failure {
         Code::Damaged => Failure::Damaged(format!("{message}. claimdb verify tells what else is damaged")),
         _ => Failure::Failed(message),
     }
+}
+
+/// Tells a person who waits for the service's first answer why nothing comes, until what this gives is dropped.
+fn tell_if_slow(socket: &Path) -> Option<Sender<()>> {
+    if !io::stderr().is_terminal() {
+        return None;
+    }
+    let (waiting, ended) = channel();
+    let socket = socket.display().to_string();
+    // Without a thread it is not told, and no less done.
+    let started = thread::Builder::new().spawn(move || {
+        if ended.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
+            note(format_args!(
+                "waiting for the service at {socket}, which has not answered yet: it may be making a backup, be busy with \
+                 what another asked for, or be stopped"
+            ));
+        }
+    });
+    started.is_ok().then_some(waiting)
 }
 
 fn failed(error: &ClientError) -> Failure {
