@@ -9,6 +9,7 @@ mod place;
 use claimdb::backend::{Backend, Commit, Sled};
 use place::{Ended, Place};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Makes the record of a key one that cannot be read.
@@ -93,11 +94,9 @@ fn a_listing_ends_with_its_reader_and_a_verdict_does_not() {
 fn a_repair_tells_all_its_paths_from_the_root_on() {
     let place = Place::new();
     scribble(&place, "order-43");
-    fs::write(
-        place.path("claims/tail"),
-        fs::read_to_string(place.path("claims/tail")).unwrap().replace('0', "1"),
-    )
-    .unwrap();
+    let mut tail = fs::read_to_string(place.path("claims/tail")).unwrap().trim_end().to_owned();
+    let digit = if tail.pop() == Some('1') { "2" } else { "1" };
+    fs::write(place.path("claims/tail"), format!("{tail}{digit}\n")).unwrap();
     std::os::unix::fs::symlink(place.path("claims"), place.path("link")).unwrap();
     let repaired = place.run(&["repair", "--yes", "--json", "link"]);
     let (advice, told) = (repaired.err.clone(), repaired.json());
@@ -126,6 +125,65 @@ fn no_command_writes_into_a_stores_folder() {
     refused(&["explore", "--crashes", "0", "--svg", "claims/sled/naive.svg"], "claims/sled/naive.svg");
     refused(&["backup", "--store", "claims", "claims/copy"], "claims/copy");
     refused(&["migrate", "--from", "sled", "--to", "sled", "claims", "claims/copy"], "claims/copy");
+}
+
+/// With a disk on which there is no room: files end after 512 bytes.
+fn without_room(place: &Place, args: &[&str]) -> Ended {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_claimdb")]);
+    Ended::of(shell.current_dir(place.0.path()).args(args))
+}
+
+#[test]
+fn a_file_that_cannot_be_written_whole_leaves_the_one_before() {
+    let place = Place::new();
+    fs::create_dir(place.path("made")).unwrap();
+    for (args, made) in [
+        (&["man", "--into", "made"][..], "made/claimdb.1"),
+        #[cfg(feature = "explore")]
+        (&["explore", "--crashes", "0", "--svg", "made/claim.svg"], "made/claim.svg"),
+    ] {
+        let names = || {
+            let entries = fs::read_dir(place.path("made")).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let ended = without_room(&place, args);
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        assert!(names().is_empty(), "{args:?}: half a file is left: {:?}", names());
+        fs::write(place.path(made), "before").unwrap();
+        let ended = without_room(&place, args);
+        assert!(ended.code == Some(1) && ended.err.contains("File too large"), "{args:?}: {ended:?}");
+        let left = fs::read_to_string(place.path(made)).unwrap();
+        assert_eq!(left, "before", "{args:?}: the file from before is lost");
+        assert_eq!(names().len(), 1, "{args:?}: half a file is left: {:?}", names());
+        fs::remove_file(place.path(made)).unwrap();
+    }
+}
+
+/// As writing over it would: where a link leads, with the mode of what was there.
+#[test]
+fn a_file_that_is_replaced_stays_where_it_is_and_whose_it_is_to_read() {
+    let place = Place::new();
+    fs::create_dir(place.path("pages")).unwrap();
+    fs::write(place.path("elsewhere"), "before").unwrap();
+    fs::set_permissions(place.path("elsewhere"), fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("../elsewhere", place.path("pages/claimdb.1")).unwrap();
+    fs::write(place.path("plain"), "").unwrap();
+    place.run(&["man", "--into", "pages"]).done();
+    let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
+    assert!(place.path("pages/claimdb.1").is_symlink(), "a link was replaced");
+    assert!(fs::read_to_string(place.path("elsewhere")).unwrap().contains(".TH claimdb"));
+    assert_eq!((mode("elsewhere"), mode("pages/claimdb-list.1")), (0o640, mode("plain")));
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure_as_any_other() {
+    let place = Place::new();
+    for args in [&["--help"][..], &["--version"], &["list", "--help"], &["help", "list"]] {
+        let told = with_full_output(&place, args);
+        assert!(told.contains("then run it again"), "{args:?}: {told}");
+        assert_eq!(unread(&place, args), (Some(0), String::new()), "{args:?}");
+    }
 }
 
 /// What a path that is a link names is where the link leads, be there something or not.

@@ -171,7 +171,7 @@ fn wrong_input_is_told_with_what_to_do() {
     std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
     let long = "k".repeat(1025);
     let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "empty/../claims/copy"];
-    let cases: [(&[&str], i32, &str); 34] = [
+    let cases: [(&[&str], i32, &str); 35] = [
         (&["inspect", "--store", "nowhere", "k"], 1, "give the folder of a store"),
         (&["inspect", "--store", "empty", "k"], 1, "give the folder of a store"),
         (&["list", "--store", "file"], 1, "this is not a folder; give the path of a store's folder"),
@@ -209,9 +209,10 @@ fn wrong_input_is_told_with_what_to_do() {
         (&["backup", "--store", "claims", "file"], 1, "give a place that is empty"),
         (&["backup", "--store", "claims", "."], 1, "give a place that is empty"),
         (&["backup", "--store", "claims", "file/below"], 1, "making a copy in file: it is not a folder"),
-        (&["backup", "--store", "claims", "none/below"], 1, "making a copy in none: No such file"),
+        (&["backup", "--store", "claims", "none/below"], 1, "making a copy in none: there is no such folder"),
         (&["backup", "--store", "claims", "claims/sled/copy"], 2, "in the folder of the store /"),
         (&migrate, 2, "give a place outside of it"),
+        (&["release", "--store", "claims", ""], 2, "error: releasing a key: the key is empty"),
         (&["man", "nonsense"], 2, "there is no command"),
         (&["man", "--into", "file"], 1, "give --into a folder"),
     ];

@@ -65,7 +65,7 @@ pub(crate) fn run(
             _ => "",
         };
         let change = format!("{}\n{lease}{will} This cannot be taken back.", told::whole(&told));
-        confirm::agreed(false, &format!("{doing} {}", told.key), &change)?;
+        confirm::agreed(&format!("{doing} {}", told.key), &change)?;
         // What was agreed to is a change of this claim, and not of another that has the key by now.
         token = token.or_else(|| told.token.clone());
     }

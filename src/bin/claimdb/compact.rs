@@ -11,8 +11,8 @@ use std::path::PathBuf;
 ///
 /// sled never gives space back by itself, and redb little. This copies what is remembered into fresh files, and puts
 /// those in the place of the old ones; results whose retention is over are left out. Nothing that is told changes. No
-/// process may have the store open. What is no sound record stays as it is, and ends it with exit code 4. Until it is done both are on the disk. Killed at any point, the store is as it was or
-/// compacted, and the next opening clears up.
+/// process may have the store open. What is no sound record stays as it is, and ends it with exit code 4. Until it is done
+/// both are on the disk. Killed at any point, the store is as it was or compacted, and the next opening clears up.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

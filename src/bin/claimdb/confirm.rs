@@ -3,11 +3,8 @@
 use crate::failure::Failure;
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// Asks whether to go on with what `doing` names and `change` tells, unless `yes` was given. Without a terminal it must be.
-pub(crate) fn agreed(yes: bool, doing: &str, change: &str) -> Result<(), Failure> {
-    if yes {
-        return Ok(());
-    }
+/// Asks whether to go on with what `doing` names and `change` tells, which needs a terminal.
+pub(crate) fn agreed(doing: &str, change: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::Usage(format!(
             "{doing}: this asks first, and there is no terminal to ask on; if that is what you want, give --yes"

@@ -111,7 +111,8 @@ impl Failure {
             Self::Broken(text) => text,
             Self::Unread => return self,
         };
-        *text = format!("{doing} a key: {text}");
+        // A name that is none is told as what the look was told.
+        *text = format!("{doing} a key: {}", text.strip_prefix("inspecting a key: ").unwrap_or(text));
         self
     }
 

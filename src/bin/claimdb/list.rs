@@ -12,8 +12,9 @@ use std::time::Duration;
 
 /// List keys by their state, scope and age
 ///
-/// Changes nothing, and reads everything that is stored, unless nobody reads on (| head). Keys that are being settled at this moment are left out. Records
-/// that cannot be read are listed in whatever states were asked for, within --limit, and end it with exit code 4.
+/// Changes nothing, and reads everything that is stored, unless nobody reads on (| head). Keys that are being settled at this
+/// moment are left out. Records that cannot be read are listed in whatever states were asked for, within --limit, and end it
+/// with exit code 4.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -32,6 +32,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 /// A store of claims: do each piece of work once.
@@ -66,10 +67,25 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return told_by_clap(&told),
+    };
     match panics::told(|| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Prints help that was asked for, or what is wrong with how the command is used.
+fn told_by_clap(told: &clap::Error) -> ExitCode {
+    // It passes over a standard output that fails.
+    let printed = told.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(error) if !told.use_stderr() && error.kind() != ErrorKind::BrokenPipe => {
+            out::not_written(&error, out::RUN_AGAIN).report()
+        }
+        _ => ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(1)),
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
     format!("{count} {noun}")
 }
 
-const RUN_AGAIN: &str = "look at where standard output goes, then run it again";
+pub(crate) const RUN_AGAIN: &str = "look at where standard output goes, then run it again";
 
 /// Writes to standard output what a command that changes nothing has to tell. A reader that is gone has had enough.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
@@ -63,8 +63,13 @@ fn out(bytes: &[u8], advice: &str) -> Result<Reader, Failure> {
     match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(Reader::There),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
-        Err(error) => Err(Failure::failed("writing to standard output", error, advice)),
+        Err(error) => Err(not_written(&error, advice)),
     }
+}
+
+/// That standard output failed; `advice` says what to do.
+pub(crate) fn not_written(error: &io::Error, advice: &str) -> Failure {
+    Failure::failed("writing to standard output", error, advice)
 }
 
 pub(crate) fn json_line(told: &impl Serialize) -> Result<String, Failure> {

@@ -97,7 +97,7 @@ fn page(command: &Command) -> Result<Vec<u8>, Failure> {
 }
 
 fn write_page(command: &Command, file: &Path) -> Result<(), Failure> {
-    fs::write(file, page(command)?).map_err(|error| not_written(file, &error))
+    place::write_file(file, &page(command)?).map_err(|error| not_written(file, &error))
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Failure {

@@ -10,6 +10,8 @@ use std::panic::{self, AssertUnwindSafe};
 pub(crate) fn told(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
+        // By the folders in which cargo puts what comes from a registry: a location has a path, and no crate's name. Of an engine
+        // that lies elsewhere, such as one that is vendored, the panics are told, beside the error.
         let of_engine = |file: &str| file.contains("/sled-0.") || file.contains("/redb-4.");
         if !panic.location().is_some_and(|at| of_engine(at.file())) {
             tell(panic);

@@ -2,7 +2,9 @@
 
 use crate::failure::Failure;
 use claimdb::backend::store_around;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Refuses a path for what a command makes that lies in a store's folder: there it would be lost, moved and put back together
@@ -36,4 +38,28 @@ pub(crate) fn is_outside_stores(doing: &str, path: &Path, also: Option<&Path>) -
             store.display()
         ))),
     }
+}
+
+/// Writes a file that has its name once it is whole: until then, and if that fails, what was there before stays. A device or a
+/// pipe is given the bytes as they are.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let there = fs::metadata(path);
+    let real = match &there {
+        // What takes its place is put where a link leads, and not in the place of the link.
+        Ok(found) if found.is_file() => fs::canonicalize(path).ok(),
+        Ok(_) => None,
+        Err(_) => Some(path.to_owned()),
+    };
+    let Some(real) = real else { return fs::write(path, bytes) };
+    let above = real.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".claimdb-").permissions(Permissions::from_mode(0o666));
+    let mut file = builder.tempfile_in(above)?;
+    file.write_all(bytes)?;
+    if let Ok(found) = there {
+        file.as_file().set_permissions(found.permissions())?;
+    }
+    // Some file systems find out only now that there is no room.
+    file.as_file().sync_all()?;
+    file.persist(real).map(drop).map_err(|failed| failed.error)
 }

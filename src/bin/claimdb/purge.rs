@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut shown = None;
     if !args.yes {
         let (text, key) = look(args, &what)?;
-        confirm::agreed(false, &format!("purging the store {}", args.store.display()), &text)?;
+        confirm::agreed(&format!("purging the store {}", args.store.display()), &text)?;
         shown = key;
     }
     let store = opened_to_change(&args.store, IF_LOCKED)?;

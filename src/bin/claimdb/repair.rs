@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 /// deleted; the retention index is made anew; the rest is as it was. Pages that the engine itself cannot read are
 /// walked around: the file tells where they lay, and the engine's files are kept in `aside-1-files`. A store that does
 /// not open because its log does not match the checksum of its last close is repaired without that: the file `tail` is
-/// put into a folder aside-DATE. A repair that cannot be made says so, and changes nothing. KEYS WHOSE RECORDS ARE PUT ASIDE ARE FREE AFTERWARDS: their work can run again. So it
-/// looks at the store, tells what can be read of it and asks, and without a terminal wants --yes. Exit code 4 says that
-/// nothing could be read. If a backup is recent enough, prefer that. No process may have the
-/// store open. Killed at any point, the store is as it was or repaired: repair it again.
+/// put into a folder aside-DATE. A repair that cannot be made says so, and changes nothing. KEYS WHOSE RECORDS ARE PUT
+/// ASIDE ARE FREE AFTERWARDS: their work can run again. So it looks at the store, tells what can be read of it and asks,
+/// and without a terminal wants --yes. Exit code 4 says that nothing could be read. If a backup is recent enough, prefer
+/// that. No process may have the store open. Killed at any point, the store is as it was or repaired: repair it again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -34,11 +34,13 @@ pub(crate) struct Args {
     /// Give the counts as JSON, in one line
     ///
     /// {"records":5,"values":3,"forgotten":0,"aside":2,"unread":0,"unread_values":0,"named":0,"unread_index":0,
-    /// "missing":0,"altered":false,"aside_in":"/srv/claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null}; aside_in is null if nothing was put
-    /// aside, unread how many stretches the engine could not read, unread_values how many of those hold plain values at most, named how many records the retention index knows of in
-    /// those, unread_index how many stretches are of that index alone, which was made anew, missing how many records that index
-    /// speaks of that are not there, altered whether all could be read and is not what was written, kept_in where its files are kept for that, tail_in null if the log matched the checksum of
-    /// its last close, new_ceiling the token ceiling if the stored one could not be believed.
+    /// "missing":0,"altered":false,"aside_in":"/srv/claims/aside-1","kept_in":null,"tail_in":null,"new_ceiling":null};
+    /// aside_in is null if nothing was put aside, unread how many stretches the engine could not read, unread_values how
+    /// many of those hold plain values at most, named how many records the retention index knows of in those, unread_index
+    /// how many stretches are of that index alone, which was made anew, missing how many records that index speaks of that
+    /// are not there, altered whether all could be read and is not what was written, kept_in where its files are kept for
+    /// that, tail_in null if the log matched the checksum of its last close, new_ceiling the token ceiling if the stored
+    /// one could not be believed.
     #[arg(long)]
     json: bool,
 }
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let change = format!(
             "{found}\nRepairing {store} frees the keys of records that cannot be read: their work can run again."
         );
-        confirm::agreed(false, &format!("repairing the store {store}"), &change)?;
+        confirm::agreed(&format!("repairing the store {store}"), &change)?;
     }
     let repaired = Store::repair(&args.store).map_err(|error| Failure::copying(&error))?;
     let [aside_in, kept_in, tail_in] =

@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 ///
 /// Reads every record, plain value and index entry, and tells each flaw in a line with a hash that stands for its
 /// key. Pages that the engine itself cannot read are walked around: each stretch of them is one flaw, with the hashes of
-/// the keys that the retention index knows of there. Over redb the checksums of all pages are looked at as well. Then a line tells what earlier openings and repairs have put aside in
-/// the store's folder, which is no flaw. Nothing is written to the store but what opening it always does, over redb not even
-/// that.
-/// No process may have it open. Exit code 0 says that it is sound, 4 that it is damaged.
+/// the keys that the retention index knows of there. Over redb the checksums of all pages are looked at as well. Then a
+/// line tells what earlier openings and repairs have put aside in the store's folder, which is no flaw. Nothing is written
+/// to the store but what opening it always does, over redb not even that. No process may have it open. Exit code 0 says that it is sound, 4 that it is damaged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

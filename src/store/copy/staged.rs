@@ -77,7 +77,12 @@ pub(super) fn is_outside(target: &dyn Backend) -> Result<(), CopyError> {
 
 /// By the path that has no links in it.
 fn real_folder(path: &Path) -> io::Result<PathBuf> {
-    let real = fs::canonicalize(path)?;
+    let real = fs::canonicalize(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::new(error.kind(), "there is no such folder; if the path is right, make it with mkdir")
+        }
+        _ => error,
+    })?;
     if real.is_dir() {
         Ok(real)
     } else {

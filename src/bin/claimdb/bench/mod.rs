@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // Last, so that nothing that was measured is lost if it cannot be written.
     if let Some(file) = &args.html {
         let page = report::html(&machine, args, &measured)?;
-        fs::write(file, page).map_err(|error| {
+        place::write_file(file, page.as_bytes()).map_err(|error| {
             Failure::failed(format!("writing {}", file.display()), error, "name another file with --html")
         })?;
     }

@@ -14,7 +14,8 @@ use std::time::Duration;
 ///
 /// Threads claim keys and complete them with a value; some of the keys were asked for before. One row for each
 /// combination of --backend, --durability, --keys and --threads; the first one is always the default configuration,
-/// which is sled and full. Stores are made in --dir and deleted at the end.
+/// which is sled and full. Stores are made in --dir, in a folder claimdb-bench-XXXXXX that is deleted at the end; what is
+/// interrupted (Ctrl-C) leaves it there.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -20,7 +20,7 @@ const DEFAULT_BATCH: &str = "8192";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The store's folder; made if it is not there, which standard error tells, but no folder above it
+    /// The store's folder; made if it is not there or empty, which standard error tells, but no folder above it
     #[arg(long, value_name = "DIR")]
     pub(super) store: PathBuf,
 
@@ -43,8 +43,9 @@ pub(crate) struct Args {
 
     /// Append lines without a key to this file; without it, the first one ends the run with exit code 1
     ///
-    /// It is not to lie in a store's folder. They are written as they came, so that they can be mended and fed in again; standard error tells the number
-    /// of each and what is wrong with it. They are not recorded in the store: the same input gives them again.
+    /// It is not to lie in a store's folder. They are written as they came, so that they can be mended and fed in again;
+    /// standard error tells the number of each and what is wrong with it. They are not recorded in the store: the same
+    /// input gives them again.
     #[arg(long, value_name = "FILE")]
     pub(super) rejects: Option<PathBuf>,
 

@@ -25,7 +25,6 @@ use promise::Promise;
 use protocol::Protocol;
 use report::Shown;
 use search::Explored;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How wide what is told is where nothing says how wide the terminal is.
@@ -122,7 +121,7 @@ fn draw(model: &Model, shown: Option<&Shown>, file: &Path) -> Result<(), Failure
         return Err(Failure::Usage(format!("{doing}: {why}; leave --promise out")));
     };
     let drawn = svg::draw(model, &shown.lines, &shown.title);
-    fs::write(file, drawn)
+    place::write_file(file, drawn.as_bytes())
         .map_err(|error| Failure::failed(doing, error, "give --svg a file that can be written"))
 }
 
