@@ -135,6 +135,7 @@ fn without_room(place: &Place, args: &[&str]) -> Ended {
 }
 
 #[test]
+#[cfg_attr(not(feature = "explore"), allow(clippy::single_element_loop))]
 fn a_file_that_cannot_be_written_whole_leaves_the_one_before() {
     let place = Place::new();
     fs::create_dir(place.path("made")).unwrap();
