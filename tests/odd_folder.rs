@@ -274,3 +274,57 @@ fn a_first_opening_that_was_cut_off_is_made_again() {
         assert_eq!(fs::read(folder.path().join("sled/conf")).unwrap(), whole);
     }
 }
+
+/// A link to itself cannot be read by anybody, whoever runs this.
+fn cannot_be_read(file: &Path) {
+    let _ = fs::remove_file(file);
+    std::os::unix::fs::symlink(file, file).unwrap();
+}
+
+/// The same as [`refusals`], with what a repair that was begun says around it.
+fn told(engine: Engine, folder: &Path) -> [String; 3] {
+    let verified = Store::builder(claimdb::backend::existing(folder)).verify(&mut |_| {});
+    let opened = open(engine, folder).expect_err("P8 remembered: what nobody can judge was opened");
+    [opened.to_string(), verified.unwrap_err().to_string(), Store::repair(folder).unwrap_err().to_string()]
+}
+
+#[test]
+fn a_note_of_the_last_close_that_cannot_be_read_is_not_taken_for_none() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        let (main, clean) = (folder.path().join(engine.name()).join("db"), folder.path().join("clean"));
+        let (good, noted) = (fs::read(&main).unwrap(), fs::read(&clean).unwrap());
+        // What is damage after a clean close alone.
+        fs::write(&main, &good[..good.len() - 1]).unwrap();
+        cannot_be_read(&clean);
+        for told in told(engine, folder.path()) {
+            assert!(told.contains("reading the file `clean`"), "P8 remembered: {engine:?}: {told}");
+        }
+        // Neither is that of a whole store, since nothing tells that it is one.
+        fs::write(&main, &good).unwrap();
+        let told = open(engine, folder.path()).expect_err("it cannot be read").to_string();
+        assert!(told.contains("reading the file `clean`"), "{engine:?}: {told}");
+        fs::remove_file(&clean).unwrap();
+        fs::write(&clean, noted).unwrap();
+        assert!(has_its_record(engine, folder.path()));
+    }
+}
+
+#[test]
+fn old_files_are_kept_where_the_mark_that_says_so_cannot_be_read() {
+    for &engine in Engine::ALL {
+        let folder = store(engine);
+        let (replaced, mark) = (folder.path().join("replaced"), folder.path().join("compacting"));
+        fs::create_dir(&replaced).unwrap();
+        fs::write(replaced.join("db"), "what a repair was to keep").unwrap();
+        cannot_be_read(&mark);
+        for told in told(engine, folder.path()) {
+            assert!(told.contains("reading the file `compacting`"), "{engine:?}: {told}");
+        }
+        fs::remove_file(&mark).unwrap();
+        fs::write(&mark, "aside-1-files").unwrap();
+        assert!(has_its_record(engine, folder.path()));
+        let kept = folder.path().join("aside-1-files").join("db");
+        assert!(kept.exists(), "what a repair was to keep was deleted: {engine:?}");
+    }
+}

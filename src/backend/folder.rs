@@ -106,7 +106,7 @@ impl Folder {
         // Information for people alone, so a failure to write it is none.
         let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
 
-        for name in ["format", "clean", "tail", "reserve"] {
+        for name in ["format", "clean", "tail", "reserve", replace::MARK] {
             is_file_or_gone(&path, name, &place)?;
         }
         for name in [files.engine.to_owned(), format!("{}/blobs", files.engine)] {
@@ -130,7 +130,7 @@ impl Folder {
         let held_records = || self.existed || has_been_store(&self.path, self.files);
         let places = replace::FOLDERS.map(|folder| format!("{folder}/{engine}"));
         let moved = places.into_iter().find(|place| self.path.join(place).join(main).exists());
-        let damage = match (length, self.clean_close(), moved) {
+        let damage = match (length, self.was_closed_with()?, moved) {
             (0, _, Some(found)) if held_records() => StoreDamage::Moved { file, found },
             (_, Some(closed_with), _) if length < closed_with => {
                 StoreDamage::Cut { file, length, closed_with }
@@ -145,7 +145,7 @@ impl Folder {
     /// writes nothing behind it while it is closed.
     #[cfg(feature = "redb")]
     pub(super) fn is_longer_than_closed(&self) -> io::Result<Option<StoreDamage>> {
-        let Some(closed_with) = self.clean_close() else { return Ok(None) };
+        let Some(closed_with) = self.clean_close()? else { return Ok(None) };
         let length = fs::metadata(self.main())?.len();
         let file = format!("{}/{}", self.files.engine, self.files.main);
         Ok((length > closed_with).then_some(StoreDamage::Longer { file, length, closed_with }))
@@ -154,7 +154,7 @@ impl Folder {
     /// Unless the last close was clean, syncs every file and drops it from the page cache, which after a failed sync can
     /// hold what never reached the disk (rule 7). Before anything of the engine's is read.
     pub(super) fn read_anew(&self) -> Result<(), OpenError> {
-        if self.clean_close().is_some() || !self.existed {
+        if self.was_closed_with()?.is_some() || !self.existed {
             return Ok(());
         }
         opening::unclean_end();
@@ -171,7 +171,7 @@ impl Folder {
 
     /// Takes the note of a clean close away from its engine, which is about to write.
     pub(super) fn prepare(&self) -> Result<(), OpenError> {
-        let noted = self.clean_close().is_some();
+        let noted = self.was_closed_with()?.is_some();
         let done = if noted { self.not_closed_cleanly() } else { Ok(()) };
         done.map_err(self.failed("preparing the files in"))
     }
@@ -220,9 +220,9 @@ impl Folder {
             .and_then(|()| sync_folder(&self.path));
     }
 
-    /// Whether the last opening ended well.
-    pub(super) fn was_closed_cleanly(&self) -> bool {
-        self.clean_close().is_some()
+    /// The same as [`clean_close`](Self::clean_close), told to an opening.
+    pub(super) fn was_closed_with(&self) -> Result<Option<u64>, OpenError> {
+        self.clean_close().map_err(self.failed("reading the file `clean` in"))
     }
 
     /// Forgets that the last opening ended well, since that is about to change.
@@ -254,9 +254,14 @@ impl Folder {
         Ok(aside)
     }
 
-    /// With how long a main file the store was closed; `None` if the last opening did not end well.
-    pub(super) fn clean_close(&self) -> Option<u64> {
-        fs::read_to_string(self.path.join("clean")).ok()?.trim_end().parse().ok()
+    /// With how long a main file the store was closed; `None` if the last opening did not end well. A note that cannot be
+    /// read is not taken for none: what is looked for after a clean close alone would go unseen.
+    pub(super) fn clean_close(&self) -> io::Result<Option<u64>> {
+        match fs::read(self.path.join("clean")) {
+            Ok(text) => Ok(String::from_utf8_lossy(&text).trim_end().parse().ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// None where there is none.

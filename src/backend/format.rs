@@ -58,10 +58,12 @@ pub(super) fn read_format(path: &Path, place: &str, engine: &'static str) -> Res
     Err(OpenError::damaged(place, &damage))
 }
 
-/// Whose files stand in `path`, whatever `format` says; `None` if nobody's, or more than one engine's.
+/// Whose files stand in `path`, whatever `format` says; `None` if nobody's, or more than one engine's. What cannot be looked
+/// at may be there.
 fn engine_of_files(path: &Path) -> Option<&'static str> {
-    let is_there = |Files { engine, main }: &Files| {
-        fs::metadata(path.join(engine).join(main)).is_ok_and(|found| found.len() > 0)
+    let is_there = |Files { engine, main }: &Files| match fs::metadata(path.join(engine).join(main)) {
+        Ok(found) => found.len() > 0,
+        Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
     };
     match (is_there(&SLED), is_there(&REDB)) {
         (true, false) => Some(SLED.engine),
@@ -70,7 +72,8 @@ fn engine_of_files(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether the folder `path` says that it is a store's, of whatever version.
+/// Whether the folder `path` says that it is a store's, of whatever version. One whose `format` this process may not read
+/// may be one.
 fn is_store(path: &Path) -> bool {
     let format = path.join("format");
     // Opening a pipe would wait for ever, and anybody may have a large file of this name.
@@ -78,8 +81,10 @@ fn is_store(path: &Path) -> bool {
         return false;
     }
     let mut head = [0; FORMAT_PREFIX.len()];
-    let read = File::open(format).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head == FORMAT_PREFIX.as_bytes()
+    match File::open(format).and_then(|mut file| file.read_exact(&mut head)) {
+        Ok(()) => head == FORMAT_PREFIX.as_bytes(),
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// The store in whose folder the folder `path` lies, or which it is. Goes by the names in `path`, so links in it are to be

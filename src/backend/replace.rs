@@ -76,12 +76,16 @@ pub(super) fn replace<T, E: From<OpenError>>(
     let (told, old) = match filled {
         Ok(filled) => filled,
         Err(error) => {
-            clear(&folder);
+            clear(&folder, b"");
             return Err(error);
         }
     };
-    put_in_place(store, &folder, &old).map_err(folder.failed("putting the new files in place in"))?;
-    clear(&folder);
+    let kept = match &old {
+        Old::Kept(name) => name.as_bytes(),
+        Old::Deleted => b"",
+    };
+    put_in_place(store, &folder, kept).map_err(folder.failed("putting the new files in place in"))?;
+    clear(&folder, kept);
     Ok(told)
 }
 
@@ -96,7 +100,7 @@ fn begin(folder: &Folder) -> io::Result<()> {
     sync_folder(folder.path())
 }
 
-fn put_in_place(store: &dyn InFolder, folder: &Folder, old: &Old) -> io::Result<()> {
+fn put_in_place(store: &dyn InFolder, folder: &Folder, kept: &[u8]) -> io::Result<()> {
     folder.is_there().map_err(io::Error::other)?;
     let (fresh, replaced) = (folder.path().join(FRESH), folder.path().join(REPLACED));
     // Its last sync went well, or it would not say so.
@@ -106,8 +110,8 @@ fn put_in_place(store: &dyn InFolder, folder: &Folder, old: &Old) -> io::Result<
                                     disk, and try again",
         ));
     }
-    if let Old::Kept(name) = old {
-        write_synced(&folder.path().join(MARK), name.as_bytes())?;
+    if !kept.is_empty() {
+        write_synced(&folder.path().join(MARK), kept)?;
     }
     folder.not_closed_cleanly()?;
     fs::rename(folder.engine(), &replaced)?;
@@ -120,12 +124,11 @@ fn put_in_place(store: &dyn InFolder, folder: &Folder, old: &Old) -> io::Result<
     Ok(())
 }
 
-/// Deletes what is left beside the files, or puts it under the name that it is kept under. What does not go now is found
-/// again by the next opening.
-fn clear(folder: &Folder) {
+/// Deletes what is left beside the files, or puts it under the name that the mark says it is kept under. What does not go
+/// now is found again by the next opening.
+fn clear(folder: &Folder, kept: &[u8]) {
     let path = |name: &str| folder.path().join(name);
-    let kept = fs::read(path(MARK)).unwrap_or_default();
-    let replaced = match Path::new(OsStr::from_bytes(&kept)).file_name() {
+    let replaced = match Path::new(OsStr::from_bytes(kept)).file_name() {
         Some(name) => fs::rename(path(REPLACED), folder.path().join(name)),
         None => fs::remove_dir_all(path(REPLACED)),
     };
@@ -139,11 +142,14 @@ fn clear(folder: &Folder) {
     }
 }
 
-/// Makes the folder whole again after a replacement that was cut off.
+/// Makes the folder whole again after a replacement that was cut off. If its mark cannot be read, nothing tells whether the
+/// old files are to be kept, so they are not touched.
 pub(super) fn mend(folder: &Folder) -> Result<(), OpenError> {
-    if !folder.path().join(MARK).exists() {
-        return Ok(());
-    }
+    let kept = match fs::read(folder.path().join(MARK)) {
+        Ok(kept) => kept,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(folder.failed("reading the file `compacting` in")(error)),
+    };
     opening::mended("a compaction or a repair was cut off; clearing its files up");
     let replaced = folder.path().join(REPLACED);
     if !folder.engine().exists() && replaced.exists() {
@@ -152,7 +158,7 @@ pub(super) fn mend(folder: &Folder) -> Result<(), OpenError> {
     }
     // No cut leaves a folder without the one and the other. Whatever took them, what is left may be all there is.
     if folder.engine().exists() {
-        clear(folder);
+        clear(folder, &kept);
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ fn overlay(folder: &Folder) -> io::Result<Overlay> {
     let file = File::open(folder.main())?;
     let length = file.metadata()?.len();
     // What somebody has written behind its end is none of redb's.
-    let length = folder.clean_close().map_or(length, |closed_with| length.min(closed_with));
+    let length = folder.clean_close()?.map_or(length, |closed_with| length.min(closed_with));
     Ok(Overlay::over(file, length))
 }
 

@@ -140,7 +140,7 @@ impl Redb {
             return Err(OpenError::damaged(place, &damage));
         }
         let folder = Arc::new(folder);
-        if folder.was_closed_cleanly() {
+        if folder.was_closed_with()?.is_some() {
             self.opens(&folder)?;
         }
         folder.prepare()?;

@@ -100,7 +100,7 @@ pub(super) fn write_tail(folder: &Folder) -> io::Result<()> {
 /// What is wrong with the part of the log that sled is about to read, after a clean close; `None` if it is whole or
 /// no checksum was left.
 pub(super) fn damage_in_tail(folder: &Folder) -> io::Result<Option<StoreDamage>> {
-    if !folder.was_closed_cleanly() {
+    if folder.clean_close()?.is_none() {
         return Ok(None);
     }
     let text = match fs::read(tail(folder)) {
