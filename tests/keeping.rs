@@ -310,15 +310,15 @@ fn repair_wants_to_be_agreed_to_and_says_what_is_asked_of_whom() {
 fn what_compacting_failed_at_is_told_with_what_stands_and_what_to_do() {
     for (command, doing) in [("compact", "compacting"), ("repair", "repairing")] {
         let place = Place::new(Engine::Sled);
-        // In the way of the mark that it begins with.
-        fs::create_dir(place.store().join("compacting")).unwrap();
+        // In the way of the folder that it fills.
+        fs::create_dir(place.store().join("fresh")).unwrap();
         let ended = match command {
             "repair" => claimdb(command, &[&"--yes", &place.store()]),
             _ => claimdb(command, &[&place.store()]),
         };
         assert_eq!(ended.code, Some(1), "{}", ended.err);
         let expected = format!("{doing} the store {}: ", place.store().display());
-        for words in [expected.as_str(), "Is a directory", "stands as it was", "Mend the cause", "try again"]
+        for words in [expected.as_str(), "`fresh` stands there", "stands as it was", "Mend the cause", "try again"]
         {
             assert!(ended.err.contains(words), "it does not say {words:?}: {}", ended.err);
         }
