@@ -155,3 +155,28 @@ fn one_who_answers_nonsense_is_told_as_that() {
         assert!(sent < 8 << 20, "{sent} bytes of an answer without end were taken");
     }
 }
+
+#[cfg(feature = "redb")]
+#[test]
+fn a_backup_of_a_running_store_is_one_of_its_own_engine() {
+    use claimdb::backend::{Backend, Mem, Redb, Sled};
+    let place = Place::new();
+    let backends: [(Box<dyn Backend>, &str); 3] = [
+        (Box::new(Redb::new(place.path("of-redb"))), "redb"),
+        (Box::new(Sled::new(place.path("of-sled"))), "sled"),
+        // That has no files, so its copy is over the default engine.
+        (Box::new(Mem::new()), "sled"),
+    ];
+    for (number, (backend, engine)) in backends.into_iter().enumerate() {
+        let store = Store::builder(backend).open().unwrap();
+        granted(&store, "k").complete("done").unwrap();
+        let serving = Server::new().serve(&store, place.path("claims.sock")).unwrap();
+        let [by_socket, by_call] = ["socket", "call"].map(|way| place.path(&format!("copy-{number}-{way}")));
+        place.run(&[&["backup"], &SOCKET[..], &[by_socket.to_str().unwrap()]].concat()).done();
+        store.backup(&by_call).unwrap();
+        for copy in [by_socket, by_call] {
+            assert!(copy.join(engine).is_dir(), "{} is not over {engine}, as its store is", copy.display());
+        }
+        drop(serving);
+    }
+}

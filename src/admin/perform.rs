@@ -18,23 +18,14 @@ pub(super) type Backups = dyn Fn(&Path) -> Box<dyn Backend> + Send + Sync;
 /// Asks `store`. What the answers need is done as they are taken; a change is done once the last one is.
 #[must_use = "nothing is done before the answers are taken"]
 pub fn ask(store: &Store, command: Command) -> Answers {
-    Answers { store: store.clone(), backups: default_backups(), doing: Doing::Begin(command) }
-}
-
-#[cfg(feature = "sled")]
-pub(super) fn default_backups() -> Option<Arc<Backups>> {
-    Some(Arc::new(|folder| Box::new(crate::backend::Sled::new(folder))))
-}
-
-#[cfg(not(feature = "sled"))]
-pub(super) fn default_backups() -> Option<Arc<Backups>> {
-    None
+    Answers { store: store.clone(), backups: None, doing: Doing::Begin(command) }
 }
 
 /// The answers to a command, one by one; `None` where a step was made that has nothing to tell. Each step but that of a
 /// change or a backup is short.
 pub struct Answers {
     store: Store,
+    /// If there are none, a backup is made with the store's own engine.
     backups: Option<Arc<Backups>>,
     doing: Doing,
 }
@@ -105,15 +96,22 @@ impl Answers {
     }
 
     fn back_up(&self, folder: &Path) -> Answer {
-        let Some(backups) = &self.backups else {
-            let why = "backing up: this service names no engine for it; it is to call admin::Server::backups";
-            return Answer::refused(Code::Invalid, why);
-        };
         if !folder.is_absolute() {
             let why = "backing up: give the folder from the root on, as in /backup/claims-monday";
             return Answer::refused(Code::Invalid, why);
         }
-        match self.store.backup_into(folder, |partial| backups(partial)) {
+        let made = match &self.backups {
+            Some(backups) => self.store.backup_into(folder, |partial| backups(partial)),
+            #[cfg(any(feature = "sled", feature = "redb"))]
+            None => self.store.backup(folder),
+            #[cfg(not(any(feature = "sled", feature = "redb")))]
+            None => {
+                let why =
+                    "backing up: this service names no engine for it; it is to call admin::Server::backups";
+                return Answer::refused(Code::Invalid, why);
+            }
+        };
+        match made {
             Ok(copied) => Answer::backed_up(&copied),
             Err(CopyError::Fault(fault)) => {
                 Answer::refused(Code::of(&fault), CopyError::Fault(fault).to_string())

@@ -8,7 +8,7 @@ use super::answer::Answer;
 use super::command::Command;
 use super::connection::{Connection, Turn};
 use super::file::SocketFile;
-use super::perform::{Backups, default_backups};
+use super::perform::Backups;
 use crate::backend::Backend;
 use crate::clock::{Clock, Moment, expired};
 use crate::store::{Store, WeakStore};
@@ -50,10 +50,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// The default settings: changes are told to the feature `tracing` alone, and backups are made with the default engine.
+    /// The default settings: changes are told to the feature `tracing` alone, and backups are made with the store's own
+    /// engine, or with the default one if it has no files.
     #[must_use]
     pub fn new() -> Self {
-        Self { recorder: None, backups: default_backups() }
+        Self { recorder: None, backups: None }
     }
 
     /// Shows `record`, beside the feature `tracing`, each change that was asked for, once it is done or refused, on the

@@ -18,7 +18,9 @@ use crate::telemetry::{Span, Telemetry};
 use crate::timer::{LastAlarm, Timer};
 use crate::token::{self, Token, Tokens};
 use crate::value::MAX_VALUE_LIMIT;
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +59,12 @@ pub(super) struct Settings {
     pub(super) value_limit: usize,
     pub(super) sync_limit: Duration,
     slow_sync: Duration,
+    /// Where the open store's files are, whatever becomes of the working folder.
+    #[cfg_attr(
+        not(any(feature = "sled", feature = "redb")),
+        expect(dead_code, reason = "no engine has files")
+    )]
+    pub(super) folder: Option<PathBuf>,
 }
 
 impl Builder {
@@ -76,6 +84,7 @@ impl Builder {
                 value_limit: 1 << 20,
                 sync_limit: Duration::from_secs(30),
                 slow_sync: Duration::from_secs(1),
+                folder: None,
             },
             lock_wait: Duration::from_secs(2),
             token_floor: Token::new(0),
@@ -216,6 +225,7 @@ impl Builder {
         } else {
             self.seal_opening(&*engine).map_err(OpenError::or_disk_full)?
         };
+        let folder = self.backend.folder().and_then(|folder| fs::canonicalize(folder).ok());
         let telemetry = Arc::new(Telemetry::new(&self.name));
         let (cell, engine) = EngineCell::new(engine);
         let (cell, tokens) = (Arc::new(cell), Arc::new(tokens));
@@ -272,7 +282,7 @@ impl Builder {
             telemetry,
             watch,
             clock: self.clock,
-            settings: self.settings,
+            settings: Settings { folder, ..self.settings },
             relaxed_values: AtomicU64::new(0),
             #[cfg(feature = "admin")]
             closing: super::closing::Closing::default(),
@@ -285,7 +295,7 @@ impl Builder {
         let check = |setting, given: String, fits: bool, allowed| {
             if fits { Ok(()) } else { Err(InvalidSetting { setting, given, allowed }) }
         };
-        let Settings { value_limit, sync_limit, slow_sync, .. } = self.settings;
+        let &Settings { value_limit, sync_limit, slow_sync, .. } = &self.settings;
         let fits = (1..=MAX_VALUE_LIMIT).contains(&value_limit);
         check("value_limit", format!("{value_limit} bytes"), fits, "from 1 byte to 64 MiB")?;
         let fits = (Duration::from_millis(1)..=day).contains(&sync_limit);

@@ -57,7 +57,8 @@ impl Store {
 
     /// Copies this store like [`backup_to`](Self::backup_to) into `folder`, which is not there yet, or empty. The copy
     /// is made in a folder beside it, whose name ends in `.partial`, and gets its name once it is whole. It is a
-    /// store as any other: to restore it, close this one and put the folder in its place.
+    /// store of the same engine, or of the default one if this store has no files: to restore it, close this one and
+    /// put the folder in its place.
     ///
     /// ```
     /// # let place = tempfile::tempdir()?;
@@ -71,9 +72,13 @@ impl Store {
     ///
     /// # Errors
     /// [`CopyError`]; `folder` is as it was then.
-    #[cfg(feature = "sled")]
+    #[cfg(any(feature = "sled", feature = "redb"))]
     pub fn backup(&self, folder: impl AsRef<Path>) -> Result<Copied, CopyError> {
-        self.backup_into(folder, |partial| Box::new(crate::backend::Sled::new(partial)))
+        // Of a store without files no engine is known, as of the place of the copy: that gets the default one.
+        let own = |partial: &Path| {
+            crate::backend::same_engine(self.0.settings.folder.as_deref().unwrap_or(partial), partial)
+        };
+        self.backup_into(folder, own)
     }
 
     /// Copies this store like [`backup_to`](Self::backup_to) into `folder`, which is not there yet, or empty, and gets
