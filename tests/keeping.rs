@@ -318,7 +318,8 @@ fn what_compacting_failed_at_is_told_with_what_stands_and_what_to_do() {
         };
         assert_eq!(ended.code, Some(1), "{}", ended.err);
         let expected = format!("{doing} the store {}: ", place.store().display());
-        for words in [expected.as_str(), "`fresh` stands there", "stands as it was", "Mend the cause", "try again"]
+        for words in
+            [expected.as_str(), "`fresh` stands there", "stands as it was", "Mend the cause", "try again"]
         {
             assert!(ended.err.contains(words), "it does not say {words:?}: {}", ended.err);
         }

@@ -1,5 +1,6 @@
 //! What is done to files and folders of a store's, whichever engine they are of.
 
+use crate::error::{OpenError, StoreDamage};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -45,4 +46,24 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Refuses what is not a file: opening a pipe would wait for ever.
+pub(super) fn is_file_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenError> {
+    match fs::metadata(folder.join(name)) {
+        Ok(found) if !found.is_file() => {
+            Err(OpenError::damaged(place, &StoreDamage::NotAFile { name: name.to_owned() }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what is not a folder, in which no engine finds its files.
+pub(super) fn is_folder_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenError> {
+    match fs::metadata(folder.join(name)) {
+        Ok(found) if !found.is_dir() => {
+            Err(OpenError::damaged(place, &StoreDamage::NotAFolder { name: name.to_owned() }))
+        }
+        _ => Ok(()),
+    }
 }

@@ -12,8 +12,9 @@
 //!
 //! While a store is compacted or repaired there are three more, see `replace.rs`.
 
-use super::files::{files_in, sync_above, sync_folder, write_synced};
+use super::files::{files_in, is_file_or_gone, is_folder_or_gone, sync_above, sync_folder, write_synced};
 use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
+use super::owner::may_be_used;
 use super::replace;
 #[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
@@ -82,6 +83,7 @@ impl Folder {
         if mode & 0o002 != 0 {
             return Err(OpenError::Exposed { place, mode: mode & 0o7777 });
         }
+        may_be_used(&path, files)?;
 
         let lock_path = path.join("lock");
         is_file_or_gone(&path, "lock", &place)?;
@@ -341,26 +343,6 @@ impl Drop for Folder {
         // Not left to the closing of the file: a process that is just being started from this one, by whomever,
         // has a copy of the descriptor until it runs its own program, and the lock would stay until then.
         let _ = flock(&self.lock, FlockOperation::Unlock);
-    }
-}
-
-/// Refuses what is not a file: opening a pipe would wait for ever.
-fn is_file_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenError> {
-    match fs::metadata(folder.join(name)) {
-        Ok(found) if !found.is_file() => {
-            Err(OpenError::damaged(place, &StoreDamage::NotAFile { name: name.to_owned() }))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses what is not a folder, in which no engine finds its files.
-fn is_folder_or_gone(folder: &Path, name: &str, place: &str) -> Result<(), OpenError> {
-    match fs::metadata(folder.join(name)) {
-        Ok(found) if !found.is_dir() => {
-            Err(OpenError::damaged(place, &StoreDamage::NotAFolder { name: name.to_owned() }))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -28,6 +28,8 @@ mod format;
 mod in_folder;
 mod mem;
 #[cfg(any(feature = "sled", feature = "redb"))]
+mod owner;
+#[cfg(any(feature = "sled", feature = "redb"))]
 mod readable;
 #[cfg(feature = "redb")]
 mod redb;
