@@ -279,6 +279,22 @@ fn a_copy_that_could_not_be_begun_is_told_as_a_copy_and_by_the_folder_that_was_a
 }
 
 #[test]
+fn what_a_full_disk_ended_says_that_room_is_to_be_made() {
+    let (place, path) = ("claims".to_owned(), "aside-1".to_owned());
+    let full = || io::Error::from(io::ErrorKind::StorageFull);
+    let source = StorageError::new("writing to", "claims/fresh", full());
+    for told in [
+        CopyError::Storage(source.clone()),
+        CopyError::Replacing { doing: "compacting", place, source },
+        CopyError::File { doing: "writing", path, source: full().into() },
+    ] {
+        let told = told.to_string();
+        let advice = told.contains("disk is full: make room on it") && told.contains("as it was");
+        assert!(advice && !told.to_lowercase().contains("mend the cause"), "{told}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_copied_as_it_is_and_its_key_stays_taken() {
     let clock = ManualClock::new();
     let ((source, _), target) = (filled(&clock), Faulty::new());

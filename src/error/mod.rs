@@ -12,6 +12,7 @@ pub(crate) use count::{bytes, counted};
 pub use damage::Damage;
 pub use open::OpenError;
 pub use storage::StorageError;
+pub(crate) use storage::is_full;
 pub use store_damage::Remedy;
 pub(crate) use store_damage::StoreDamage;
 

@@ -54,14 +54,18 @@ impl StorageError {
     pub(crate) fn is_of_full_disk(&self) -> bool {
         let mut source: Option<&(dyn Error + 'static)> = Some(&*self.source);
         while let Some(error) = source {
-            let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-            if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            if error.downcast_ref::<io::Error>().is_some_and(is_full) {
                 return true;
             }
             source = error.source();
         }
         false
     }
+}
+
+/// The same of the system's own.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl fmt::Display for StorageError {

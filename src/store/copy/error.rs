@@ -1,6 +1,6 @@
 //! Why a store could not be copied, verified or repaired.
 
-use crate::error::{Fault, OpenError, StorageError};
+use crate::error::{Fault, OpenError, StorageError, is_full};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +47,7 @@ pub enum CopyError {
     #[error(
         "copying a store: {0}{then}",
         then = if .0.is_damage() { ". The store is as it was, and no copy was made" }
+            else if .0.is_of_full_disk() { "; the store is as it was. Its disk is full: make room on it, then try again" }
             else { "; the store is as it was: mend the cause and try again" }
     )]
     Storage(#[from] StorageError),
@@ -54,6 +55,7 @@ pub enum CopyError {
     #[error(
         "{doing} the store {place}: {source}. What is stored stands as it was; the next opening clears up what was begun{then}",
         then = if source.is_damage() { "" }
+            else if source.is_of_full_disk() { ". Its disk is full: make room on it, then try again" }
             else { ". Mend the cause (after an I/O error, look at the disk), then try again" }
     )]
     Replacing {
@@ -88,7 +90,10 @@ pub enum CopyError {
         waited: Duration,
     },
     /// The file system refused.
-    #[error("{doing} {path}: {source}; the store is as it was: mend the cause and try again")]
+    #[error(
+        "{doing} {path}: {source}; the store is as it was{}",
+        if is_full(source) { ". That disk is full: make room on it, then try again" } else { ": mend the cause and try again" }
+    )]
     File {
         /// What was tried.
         doing: &'static str,
@@ -132,7 +137,8 @@ impl CopyError {
     #[cfg(any(feature = "sled", feature = "redb"))]
     pub(super) fn replacing(self, doing: &'static str, place: &str) -> Self {
         match self {
-            Self::Storage(source) | Self::Open(OpenError::Storage { source, .. }) => {
+            Self::Storage(source)
+            | Self::Open(OpenError::Storage { source, .. } | OpenError::DiskFull { source, .. }) => {
                 Self::Replacing { doing, place: place.to_owned(), source }
             }
             error => error,
