@@ -42,7 +42,7 @@ impl Redb {
 
     /// The same in a folder whose lock is held.
     fn look_into(&self, folder: Arc<Folder>) -> Result<LookEngine, OpenError> {
-        match self.open_whole(&folder).and_then(LookEngine::from_either_end) {
+        match self.open_whole(&folder).and_then(LookEngine::with_a_beginning_or_end) {
             Err(refused @ OpenError::Damaged { .. }) => self.open_beside(&folder).map_err(|_| refused),
             opened => opened,
         }
@@ -50,7 +50,7 @@ impl Redb {
 
     /// Whether redb opens what is in `folder`. If it does not, tells whether a repair gets past that.
     pub(super) fn opens(&self, folder: &Arc<Folder>) -> Result<(), OpenError> {
-        let opened = self.open_whole(folder).and_then(LookEngine::from_the_beginning);
+        let opened = self.open_whole(folder).and_then(LookEngine::with_a_beginning);
         opened.map(drop).map_err(|refused| self.with_remedy(refused, folder))
     }
 
@@ -69,7 +69,7 @@ impl Redb {
             builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
             Ok(Opened::Beside(builder.open_read_only_with_backend(overlay)?))
         });
-        opened.and_then(LookEngine::from_either_end)
+        opened.and_then(LookEngine::with_a_beginning_or_end)
     }
 
     fn open_with(
@@ -117,7 +117,7 @@ fn close<T>(database: T) {
 
 impl LookEngine {
     /// Refuses what an opening for use refuses.
-    fn from_the_beginning(self) -> Result<Self, OpenError> {
+    fn with_a_beginning(self) -> Result<Self, OpenError> {
         let mut page = Vec::new();
         let read = catch_unwind(AssertUnwindSafe(|| {
             Pairs::behind(&self.table()?, b"", None)?.read_page(b"", &mut page).map(drop)
@@ -127,9 +127,9 @@ impl LookEngine {
     }
 
     /// The same, unless there is something at the other end: a walk leads around what is damaged at the beginning.
-    fn from_either_end(self) -> Result<Self, OpenError> {
+    fn with_a_beginning_or_end(self) -> Result<Self, OpenError> {
         let has_last = catch_unwind(AssertUnwindSafe(|| Ok::<_, Error>(self.table()?.last()?.is_some())));
-        if matches!(has_last, Ok(Ok(true))) { Ok(self) } else { self.from_the_beginning() }
+        if matches!(has_last, Ok(Ok(true))) { Ok(self) } else { self.with_a_beginning() }
     }
 
     pub(super) fn folder(&self) -> &Arc<Folder> {
