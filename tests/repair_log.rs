@@ -265,8 +265,8 @@ fn a_log_that_goes_on_behind_its_break_is_not_repaired() {
 fn a_repair_that_fails_midway_says_what_it_has_put_aside_and_is_made_again() {
     let folder = known();
     fs::write(folder.path().join("tail"), "scribble").unwrap();
-    // In the way of the mark that the new files begin with.
-    fs::create_dir(folder.path().join("compacting")).unwrap();
+    // In the way of the folder for the new files.
+    fs::create_dir(folder.path().join("fresh")).unwrap();
     let error = Store::repair(folder.path()).expect_err("something is in the way");
     let text = error.to_string();
     let CopyError::HalfRepaired { tail_in, .. } = error else {
@@ -278,7 +278,7 @@ fn a_repair_that_fails_midway_says_what_it_has_put_aside_and_is_made_again() {
         "{text}"
     );
     assert!(!text.contains("was deleted"), "{text}");
-    fs::remove_dir(folder.path().join("compacting")).unwrap();
+    fs::remove_dir(folder.path().join("fresh")).unwrap();
     let repaired = Store::repair(folder.path()).unwrap();
     assert_eq!(lost(folder.path(), KEYS, &repaired), 0);
 }
