@@ -77,6 +77,7 @@ fn counts(verified: &Verified) -> (u64, u64, u64, u64) {
 fn named(flaw: &Flaw) -> &[KeyLabel] {
     match flaw {
         Flaw::NotRead { keys, to_end: false, .. } => keys,
+        Flaw::ValuesNotRead { to_end: false, .. } => &[],
         other => panic!("P9 fail closed: it was not walked around: {other:?}"),
     }
 }

@@ -124,13 +124,14 @@ fn json_of(flaw: &Flaw) -> String {
         Flaw::NotIndexed { key } => ("not_indexed", Some("record".to_owned()), Some(key.to_string())),
         Flaw::NoCeiling => ("no_ceiling", None, None),
         Flaw::UnfinishedCopy => ("unfinished_copy", None, None),
-        Flaw::NotRead { .. } => ("not_read", None, None),
+        Flaw::NotRead { .. } | Flaw::ValuesNotRead { .. } => ("not_read", None, None),
         Flaw::IndexNotRead { .. } => ("index_not_read", Some("entry".to_owned()), None),
         Flaw::Altered { .. } => ("altered", None, None),
         _ => ("other", None, None),
     };
     let keys = match flaw {
         Flaw::NotRead { keys, .. } => Some(keys.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        Flaw::ValuesNotRead { .. } => Some(Vec::new()),
         _ => None,
     };
     json!({ "flaw": name, "part": part, "key": key, "keys": keys, "message": flaw.to_string() }).to_string()

@@ -45,13 +45,11 @@ pub enum Flaw {
     UnfinishedCopy,
     /// A stretch that the engine could not read, such as a damaged page with all that is on it. What lies behind was
     /// looked at, unless it is the last. Keys in it are not granted: claims of them are errors.
-    #[error("engine: {}: {reason}", stretch(keys, *of_values, *to_end))]
+    #[error("engine: {}: {reason}", stretch(keys, false, *to_end))]
     NotRead {
         /// Stand for the keys of records in it, as far as the retention index knows of them. It does not know
         /// interrupted records, nor plain values, nor what a part of it that cannot be read either would tell.
         keys: Vec<KeyLabel>,
-        /// Whether it lies behind the last record: then there are plain values in it at most.
-        of_values: bool,
         /// Whether nothing behind it could be read, so that it may reach to the end of the store. So it is if the engine
         /// refuses everything since an error of the disk.
         to_end: bool,
@@ -78,6 +76,14 @@ pub enum Flaw {
          a repair names the records that the retention index knows of and that are not there: {reason}"
     )]
     Altered {
+        /// What the engine said.
+        reason: String,
+    },
+    /// A stretch behind the last record could not be read: there are plain values in it at most.
+    #[error("engine: {}: {reason}", stretch(&[], true, *to_end))]
+    ValuesNotRead {
+        /// As of [`NotRead`](Self::NotRead).
+        to_end: bool,
         /// What the engine said.
         reason: String,
     },
@@ -233,7 +239,8 @@ impl Verifying<'_> {
         let (to_end, reason) = (gap.until.is_none(), gap.reason.without_advice());
         self.flaw(&match gap.is_of_index() {
             true => Flaw::IndexNotRead { to_end, reason },
-            false => Flaw::NotRead { keys, of_values: gap.is_behind_records(), to_end, reason },
+            false if gap.is_behind_records() => Flaw::ValuesNotRead { to_end, reason },
+            false => Flaw::NotRead { keys, to_end, reason },
         });
         self.gaps.push(gap);
     }
