@@ -4,6 +4,10 @@
 //! `blobs/` if that folder changed. Whether it changed is told by its modification time, which is only believed
 //! once it is older than two seconds: file systems stamp by a coarse tick, and two changes within one look alike.
 //!
+//! A file in `blobs/` can be found while sled is still writing it: its place in the log is taken before it is made, and the
+//! flush before waits for those places alone that were taken when it began. The next flush waits for this one, so what is
+//! found first is synced once more after that, and counts as durable from then on.
+//!
 //! A process that has no descriptors left must not lose its store over that. So `blobs/` is held open, and one
 //! descriptor is kept to spare for a new file in it. Should another thread have snatched that one, the whole file
 //! system is synced, which takes as long as it takes.
@@ -43,9 +47,12 @@ pub(super) struct Barrier {
 /// What earlier barriers made durable. Copied out before a barrier's I/O and put back after it, so no lock is
 /// held across I/O; two barriers at once do each other's work again.
 #[derive(Debug, Default, Clone)]
-struct Known {
+pub(super) struct Known {
     everything: bool,
+    /// Files in `blobs/` that are durable.
     blobs: HashSet<PathBuf>,
+    /// Those that were found first by the last barrier, and may not have been whole yet when it synced them.
+    found: HashSet<PathBuf>,
     /// The modification time of `blobs/` at the last listing, if it can be believed.
     stamp: Option<Stamp>,
     failed: bool,
@@ -77,32 +84,37 @@ impl Barrier {
         })
     }
 
-    /// Makes durable what sled has flushed.
-    pub(super) fn sync(&self) -> Result<(), StorageError> {
-        let synced = match self.run() {
+    /// What is known before a flush: all that it speaks of is whole after it.
+    pub(super) fn known(&self) -> Known {
+        self.known.lock().clone()
+    }
+
+    /// Makes durable what sled has flushed since `before`.
+    pub(super) fn sync(&self, before: Known) -> Result<(), StorageError> {
+        let synced = match self.run(before) {
             Err(error) if no_descriptor_is_left(&error) => self.sync_file_system(error),
             synced => synced,
         };
         synced.map_err(|error| StorageError::new("syncing", self.root.display().to_string(), error))
     }
 
-    fn run(&self) -> io::Result<()> {
-        let mut known = self.known.lock().clone();
+    fn run(&self, mut known: Known) -> io::Result<()> {
         let stamp = self.stamp()?;
+        let whole = std::mem::take(&mut known.found);
+        for blob in &whole {
+            self.sync_blob(blob)?;
+        }
+        known.blobs.extend(whole);
         if !known.everything || known.stamp.is_none() || known.stamp != stamp {
             let blobs = self.list()?;
-            for blob in blobs.difference(&known.blobs) {
-                match self.sync_file(blob) {
-                    Ok(()) => {}
-                    // sled deletes blobs that nothing refers to any more.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
-                }
+            known.found = blobs.difference(&known.blobs).cloned().collect();
+            for blob in &known.found {
+                self.sync_blob(blob)?;
             }
             if blobs != known.blobs || !known.everything {
                 self.folder.sync_all()?;
             }
-            known.blobs = blobs;
+            known.blobs.retain(|blob| blobs.contains(blob));
             known.stamp = stamp;
         }
         if known.everything {
@@ -138,6 +150,14 @@ impl Barrier {
         }
         *self.listing.lock() = Some(listing);
         Ok(found)
+    }
+
+    /// sled deletes blobs that nothing refers to any more.
+    fn sync_blob(&self, path: &Path) -> io::Result<()> {
+        match self.sync_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
@@ -217,7 +237,7 @@ impl Barrier {
             }
             known.everything = false;
         }
-        self.run()
+        self.run(self.known())
     }
 }
 

@@ -350,14 +350,14 @@ impl Engine for SledEngine {
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        let stuck = *self.stuck.lock();
+        let (stuck, known) = (*self.stuck.lock(), self.barrier.known());
         let synced = if stuck {
             let source = "sled could not write a file in `blobs/` earlier, and its flush would wait for that for ever; look \
                           at the disk, then close the store and open it again";
             Err(StorageError::new("flushing", self.folder.name(), source))
         } else {
             match catch_unwind(AssertUnwindSafe(|| self.db().flush())) {
-                Ok(Ok(_)) => self.barrier.sync(),
+                Ok(Ok(_)) => self.barrier.sync(known),
                 Ok(Err(error)) => Err(self.error("flushing", error)),
                 Err(panic) => {
                     Err(StorageError::new("flushing", self.folder.name(), panic_text("sled", &*panic)))

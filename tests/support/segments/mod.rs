@@ -6,7 +6,7 @@ mod loses;
 
 use crate::child::Random;
 use acts::{Act, Name, Plan};
-use claimdb::{Outcome, Settled, Store, backend::Sled};
+use claimdb::{Outcome, SettleError, Settled, Store, backend::Sled};
 pub use loses::Loses;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -140,7 +140,13 @@ fn perform(plan: &Plan, act: &Act, store: &Store) -> Result<(), String> {
             let request = claimdb::Request::new(plan.key(*slot)).durability(*durability);
             match store.claim(request).map_err(|error| failed(&error))? {
                 Outcome::Granted(claim) => {
-                    claim.complete_bytes(plan.value(*by)).map_err(|error| failed(&error))
+                    claim.complete_bytes(plan.value(*by)).map_err(|error| match error {
+                        // Nobody else works on this key.
+                        SettleError::Lost(_) | SettleError::AlreadySettled(_) => {
+                            format!("P8 remembered: {act:?}: what was granted is gone: {error}")
+                        }
+                        error => failed(&error),
+                    })
                 }
                 other => {
                     Err(format!("P4 durable before told: {act:?}: what was removed is told as {other:?}"))
