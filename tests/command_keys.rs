@@ -171,7 +171,8 @@ fn wrong_input_is_told_with_what_to_do() {
     std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
     let long = "k".repeat(1025);
     let migrate = ["migrate", "--from", "sled", "--to", "sled", "claims", "empty/../claims/copy"];
-    let cases: [(&[&str], i32, &str); 35] = [
+    let really = "key#0123456789ab".bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let cases: [(&[&str], i32, &str); 40] = [
         (&["inspect", "--store", "nowhere", "k"], 1, "give the folder of a store"),
         (&["inspect", "--store", "empty", "k"], 1, "give the folder of a store"),
         (&["list", "--store", "file"], 1, "this is not a folder; give the path of a store's folder"),
@@ -213,6 +214,20 @@ fn wrong_input_is_told_with_what_to_do() {
         (&["backup", "--store", "claims", "claims/sled/copy"], 2, "in the folder of the store /"),
         (&migrate, 2, "give a place outside of it"),
         (&["release", "--store", "claims", ""], 2, "error: releasing a key: the key is empty"),
+        // What a listing shows in a key's stead would be told to be free.
+        (&["inspect", "--store", "claims", "key#0123456789ab"], 2, "claimdb list --show-keys"),
+        (&["release", "--store", "claims", "--yes", "key#0123456789ab"], 2, "claimdb list --show-keys"),
+        (
+            &["purge", "--store", "claims", "--yes", "--key", "key#0123456789ab"],
+            2,
+            "claimdb list --show-keys",
+        ),
+        (&["inspect", "--store", "claims", "--hex", &really], 6, "there is no such key"),
+        (
+            &["resolve", "--store", "claims", "--as", "failed", "--bytes", "/dev/zero", "order-42"],
+            2,
+            "/dev/zero has more than 67108864 bytes",
+        ),
         (&["man", "nonsense"], 2, "there is no command"),
         (&["man", "--into", "file"], 1, "give --into a folder"),
     ];

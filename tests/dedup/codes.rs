@@ -99,6 +99,24 @@ fn a_closed_standard_output_is_refused_before_anything_is_recorded() {
     place.over(&input, &[]).wrote(b"a\nb\n");
 }
 
+/// A job without input would be told for ever that there was nothing new.
+#[test]
+fn a_closed_standard_input_is_refused_before_a_store_is_made() {
+    let place = Place::new();
+    let store = place.path("store");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" dedup --store \"$1\" <&-", env!("CARGO_BIN_EXE_claimdb")]).arg(&store);
+    let ended = Ended::of(&mut command);
+    assert_eq!(
+        ended.code,
+        Some(1),
+        "P9 fail closed: no input at all is taken for an empty one: {}",
+        ended.err
+    );
+    assert!(ended.err.contains("opening the input standard input: it is closed"), "{}", ended.err);
+    assert!(!store.exists(), "a store was made");
+}
+
 #[test]
 fn a_line_that_is_no_json_is_told_with_its_number_and_what_is_wrong() {
     let cases = [

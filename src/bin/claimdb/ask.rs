@@ -47,8 +47,21 @@ pub(crate) struct KeyArgs {
 impl KeyArgs {
     pub(crate) fn name(&self) -> Result<KeyName, Failure> {
         let scope = self.scope.as_ref().map(|scope| bytes_of(scope, self.hex, "--scope")).transpose()?;
-        Ok(KeyName::new(&scope.unwrap_or_default(), &bytes_of(&self.key, self.hex, "KEY")?))
+        Ok(KeyName::new(&scope.unwrap_or_default(), &name_of(&self.key, self.hex, "KEY")?))
     }
+}
+
+/// The bytes of a key that an argument names. Whoever gives what stands for a key would be told that it is free.
+pub(crate) fn name_of(given: &OsString, hex: bool, what: &str) -> Result<Vec<u8>, Failure> {
+    let hash = given.to_str().filter(|_| !hex).and_then(|given| given.strip_prefix("key#"));
+    if hash.is_some_and(|hash| hash.len() == 12 && hash.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+        return Err(Failure::Usage(format!(
+            "reading {what}: {} stands for a key, and is none; claimdb list --show-keys shows the keys themselves. One that is \
+             really called so is given with --hex",
+            given.display()
+        )));
+    }
+    bytes_of(given, hex, what)
 }
 
 /// The bytes that an argument stands for.

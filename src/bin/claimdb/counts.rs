@@ -59,11 +59,18 @@ impl Counts {
     }
 }
 
-/// How many bytes the files in and below `folder` have; what cannot be looked at counts as none.
+/// How many bytes the files of the store in `folder` have, which lie at most two folders deep: `folder` may be none of a
+/// store's, and hold a whole disk. What cannot be looked at counts as none.
 pub(crate) fn size(folder: &Path) -> u64 {
+    size_within(folder, 2)
+}
+
+fn size_within(folder: &Path, deeper: u32) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(found) if found.is_dir() => size(&entry.path()),
+        Ok(found) if found.is_dir() => {
+            deeper.checked_sub(1).map_or(0, |deeper| size_within(&entry.path(), deeper))
+        }
         Ok(found) => found.len(),
         Err(_) => 0,
     };

@@ -42,6 +42,11 @@ pub(crate) struct Args {
     json: bool,
 }
 
+#[cfg(not(feature = "redb"))]
+const EXAMPLES: &str =
+    "This claimdb was built without the feature redb, so there is no other engine to migrate to.";
+
+#[cfg(feature = "redb")]
 const EXAMPLES: &str = "\
 Examples:
   From sled to redb, and the copy in the store's place:

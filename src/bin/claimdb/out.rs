@@ -1,10 +1,13 @@
 //! Data, which goes to standard output, and what a person is told beside it, on standard error.
 
 use crate::failure::Failure;
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 
 /// A whole number with the noun for it, as in "1 record" and "2 records".
 pub(crate) fn counted(count: impl Display, one: &str, many: &str) -> String {
@@ -74,6 +77,15 @@ pub(crate) fn not_written(error: &io::Error, advice: &str) -> Failure {
 
 pub(crate) fn json_line(told: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(told).map_err(|error| Failure::failed("writing JSON", error, "report this"))
+}
+
+/// Whether Rust has put `/dev/null` where it found standard input or output closed: it opens it for reading and writing,
+/// which a shell does not.
+pub(crate) fn stands_in_for_a_closed_one(file: &File) -> bool {
+    let both = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::RDWR));
+    let about = |path| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
+    let null = about("/dev/null").ok();
+    both && null.is_some() && file.metadata().map(|about| (about.dev(), about.ino())).ok() == null
 }
 
 /// Tells a person something, in a line on standard error. With that gone there is nobody left to tell.

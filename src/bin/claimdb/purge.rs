@@ -1,6 +1,6 @@
 //! `claimdb purge`: what is stored, forgotten.
 
-use crate::ask::{ask_in, bytes_of, closed, opened_to_change, opened_to_look, unexpected};
+use crate::ask::{ask_in, bytes_of, closed, name_of, opened_to_change, opened_to_look, unexpected};
 use crate::confirm;
 use crate::failure::Failure;
 use crate::out::{counted, tell_done};
@@ -91,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let bytes = |given: &Option<OsString>, name| {
         given.as_ref().map(|given| bytes_of(given, args.hex, name)).transpose()
     };
-    let what = match (bytes(&args.key, "--key")?, bytes(&args.whole_scope, "--whole-scope")?) {
+    let key = args.key.as_ref().map(|given| name_of(given, args.hex, "--key"));
+    let what = match (key.transpose()?, bytes(&args.whole_scope, "--whole-scope")?) {
         (Some(name), _) => {
             let scope = bytes(&args.scope, "--scope")?.unwrap_or_default();
             let key = Key::scoped(scope, name);

@@ -127,8 +127,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if let Some(path) = &tail_in {
         advice += &format!(
-            "the checksum of the last close did not match the log, and was put aside as {path}; if it was the log that \
-             changed, results of the last opening may be gone: compare with the copy of the folder, or with a backup\n"
+            "the checksum of the last close did not match the log or could not be read, and was put aside as {path}; if it \
+             was the log that changed, results of the last opening may be gone: compare with the copy of the folder, or with a backup\n"
         );
     }
     if let Some(ceiling) = repaired.new_ceiling {

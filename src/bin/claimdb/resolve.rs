@@ -3,9 +3,11 @@
 use crate::ask::{KeyArgs, Place};
 use crate::change::{self, Changing};
 use crate::failure::Failure;
+use claimdb::MAX_VALUE_LIMIT;
 use claimdb::admin::{Command, Settle, Value};
 use clap::ValueEnum;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 /// Settle a key by hand, in its holder's stead
@@ -82,11 +84,23 @@ fn settle(args: &Args) -> Result<Settle, Failure> {
     let value = match (&args.text, &args.bytes) {
         (Some(text), _) => Some(Value::Text(text.clone())),
         (None, Some(file)) => {
-            let read = fs::read(file).map_err(|error| {
+            // The file may be one without an end.
+            let bytes = |file: File| {
+                let (limit, mut bytes) = (MAX_VALUE_LIMIT as u64 + 1, Vec::new());
+                file.take(limit).read_to_end(&mut bytes).map(|_| bytes)
+            };
+            let read = File::open(file).and_then(bytes).map_err(|error| {
                 let advice = "give --bytes a file that can be read";
                 Failure::failed(format_args!("reading {}", file.display()), error, advice)
             });
-            Some(Value::bytes(&read?))
+            let bytes = read?;
+            if bytes.len() > MAX_VALUE_LIMIT {
+                return Err(Failure::Usage(format!(
+                    "resolving a key: {} has more than {MAX_VALUE_LIMIT} bytes, which no store takes; settle it --as omitted",
+                    file.display()
+                )));
+            }
+            Some(Value::bytes(&bytes))
         }
         (None, None) => None,
     };

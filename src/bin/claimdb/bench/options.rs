@@ -79,8 +79,8 @@ Examples:
   What a larger store costs, with plots:
     claimdb bench --keys 10000,1000000 --threads 1 --html report.html
 
-  Both engines and memory alone, for a script:
-    claimdb bench --backend sled,redb,mem --json > report.json";
+  An engine and memory alone, for a script:
+    claimdb bench --backend sled,mem --json > report.json";
 
 /// [`Durability`] by its names on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,7 @@
 //! and when the input pauses: whoever follows a slow stream gets its lines soon, and a fast one fills its batches.
 
 use crate::failure::Failure;
+use crate::out::stands_in_for_a_closed_one;
 use claimdb::{Clock, Moment, SystemClock, expired};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{File, Metadata};
@@ -206,5 +207,9 @@ fn standard_input() -> io::Result<File> {
     if input.is_terminal() {
         let _ = writeln!(io::stderr(), "reading lines from the terminal; end them with Ctrl-D");
     }
-    input.as_fd().try_clone_to_owned().map(File::from)
+    let input = input.as_fd().try_clone_to_owned().map(File::from)?;
+    if stands_in_for_a_closed_one(&input) {
+        return Err(io::Error::other("it is closed (for no lines at all, < /dev/null)"));
+    }
+    Ok(input)
 }

@@ -5,7 +5,7 @@
 
 use super::input::Input;
 use crate::failure::Failure;
-use crate::out::note;
+use crate::out::{note, stands_in_for_a_closed_one};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -37,15 +37,6 @@ pub(super) enum Written {
     Closed,
 }
 
-/// Whether Rust has put `/dev/null` where it found standard output closed: it opens it for reading as well, which
-/// nobody does who sends output there.
-fn stands_in_for_a_closed_one(file: &File) -> bool {
-    let reads = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::RDWR));
-    let about = |path| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
-    let null = about("/dev/null").ok();
-    reads && null.is_some() && file.metadata().map(|about| (about.dev(), about.ino())).ok() == null
-}
-
 impl Output {
     /// Standard output without the standard library's buffer, which looks for ends of lines.
     pub(super) fn standard(input: &Input) -> Result<Self, Failure> {
@@ -55,7 +46,7 @@ impl Output {
             return Err(Failure::failed(
                 format_args!("opening {name}"),
                 "it is closed, so the lines would go nowhere and be recorded all the same",
-                "give it something to write to; /dev/null will do if that is meant",
+                "give it something to write to; where they are meant to go nowhere, > /dev/null, which is not opened for reading",
             ));
         }
         Self::over(file, name, input, true)
