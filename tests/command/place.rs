@@ -1,9 +1,12 @@
 //! A folder with what a shop's service has left behind, and commands that are run in it.
 
 use claimdb::admin::{Server, Serving};
+use claimdb::backend::{Backend as _, Sled};
 use claimdb::{Claim, Durability, OnInterrupt, Outcome, Request, Store};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -128,4 +131,16 @@ impl Service {
         let serving = server.serve(&store, place.path("claims.sock")).unwrap();
         Self { store, stored, in_memory, serving }
     }
+}
+
+/// All that the engine of the store in `claims` has.
+pub fn stored(place: &Place) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let engine = Sled::existing(place.path("claims")).open().unwrap();
+    let mut found = BTreeMap::new();
+    let mut collect = |key: &[u8], value: &[u8]| {
+        found.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    };
+    engine.scan(&[], None, &mut collect).unwrap();
+    found
 }
