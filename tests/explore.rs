@@ -59,7 +59,7 @@ fn the_protocol_keeps_its_promises_in_every_run() {
         let promises = found["promises"].as_array().expect("it is a list");
         assert!(promises.len() == 10 && promises.iter().all(|promise| promise["holds"] == true), "{found}");
         let example = found["example"].as_array().expect("there is one");
-        assert!(example.iter().any(|step| step["text"] == "was paid before: here is the receipt"), "{found}");
+        assert!(example.iter().any(|step| step["text"] == "was paid before: here is A's receipt"), "{found}");
     }
 }
 
@@ -199,10 +199,10 @@ fn wrong_use_is_told_by_its_exit_code() {
 #[test]
 fn what_was_found_is_told_though_the_picture_cannot_be_drawn() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let (there, nowhere) = (folder.path().join("there.svg"), folder.path().join("no/such.svg"));
+    let there = folder.path().join("there.svg");
     let path = |path: &std::path::Path| path.to_str().expect("it is UTF-8").to_owned();
     for (protocol, args, code, told) in [
-        ("naive", vec!["--svg".to_owned(), path(&nowhere)], 1, "give --svg a file"),
+        ("naive", vec!["--svg".to_owned(), "/dev/full".to_owned()], 1, "give --svg a file"),
         (
             "claim",
             vec!["--promise".to_owned(), "p1".to_owned(), "--svg".to_owned(), path(&there)],
@@ -218,6 +218,53 @@ fn what_was_found_is_told_though_the_picture_cannot_be_drawn() {
         assert!(out(&output).contains("P1 one holder"), "{all:?}: what was found is lost: {}", out(&output));
     }
     assert!(!there.exists());
+}
+
+/// What can be known before the search is told before it.
+#[test]
+fn a_picture_that_cannot_have_its_place_is_refused_before_the_search() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let path = |path: &std::path::Path| path.to_str().expect("it is UTF-8").to_owned();
+    let (nowhere, here) = (path(&folder.path().join("no/such.svg")), path(folder.path()));
+    for (args, told) in [
+        (vec!["--svg", &nowhere], "there is no folder"),
+        (vec!["--svg", &here], "that is a folder"),
+        (vec!["--svg", "-", "--json"], "give --svg a file, or leave --json out"),
+    ] {
+        let all = [&["--protocol", "naive"], args.as_slice()].concat();
+        let output = run(&all);
+        assert_eq!((output.status.code(), out(&output)), (Some(2), ""), "{all:?}: {}", err(&output));
+        assert!(err(&output).contains(told), "{all:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_picture_may_be_standard_output_alone() {
+    let output = run(&["--protocol", "naive", "--svg", "-"]);
+    assert_eq!(output.status.code(), Some(5), "{}", err(&output));
+    assert!(roxmltree::Document::parse(out(&output)).is_ok(), "more than a picture: {}", out(&output));
+    assert!(err(&output).contains("broken: P1 one holder"), "{}", err(&output));
+    assert!(!std::path::Path::new("-").exists(), "a file is called -");
+}
+
+/// A run is about two pieces of work or two holders: whose a write is, and whose receipt is told, is what it shows.
+#[test]
+fn a_drawing_says_whose_work_and_whose_write_it_is() {
+    for (args, wanted) in [
+        (
+            ["--protocol", "naive", "--promise", "p7"],
+            ["reads order-42, for other work: paid by A", "was paid before: here is A's receipt"],
+        ),
+        (
+            ["--protocol", "unfenced", "--promise", "p3"],
+            ["writes for A: paid by A, token 2", "writes for B: pending"],
+        ),
+    ] {
+        let drawn = run(&args);
+        for wanted in wanted {
+            assert!(out(&drawn).contains(wanted), "{wanted} is not in: {}", out(&drawn));
+        }
+    }
 }
 
 #[test]

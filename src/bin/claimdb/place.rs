@@ -40,6 +40,19 @@ pub(crate) fn is_outside_stores(doing: &str, path: &Path, also: Option<&Path>) -
     }
 }
 
+/// Refuses a path that nothing can be written to since there is no folder for it, or since it is one.
+pub(crate) fn may_become_a_file(doing: &str, path: &Path) -> Result<(), Failure> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let why = if path.is_dir() {
+        "that is a folder; give a file in it".to_owned()
+    } else if above.is_dir() {
+        return Ok(());
+    } else {
+        format!("there is no folder {}; make it, or give another file", above.display())
+    };
+    Err(Failure::Usage(format!("{doing} {}: {why}", path.display())))
+}
+
 /// Writes a file that has its name once it is whole: until then, and if that fails, what was there before stays. A device or a
 /// pipe is given the bytes as they are.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {

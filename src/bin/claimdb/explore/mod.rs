@@ -17,7 +17,7 @@ mod svg;
 mod world;
 
 use crate::failure::Failure;
-use crate::out::{note, write_line};
+use crate::out::{note, write, write_line};
 use crate::place;
 use clap::builder::RangedU64ValueParser;
 use model::Model;
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_enum, ignore_case = true)]
     promise: Option<Promise>,
 
-    /// Write what is drawn to this file, as SVG
+    /// Write what is drawn to this file, as SVG; to standard output, and no text, if it is -
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -91,18 +91,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(port) = args.serve {
         return serve::run(model, port);
     }
-    if let Some(file) = &args.svg {
+    let picture = args.svg.as_deref();
+    let picture_alone = picture == Some(Path::new("-"));
+    if picture_alone && args.json {
+        let why = "drawing to standard output: what was found goes there as well, as JSON";
+        return Err(Failure::Usage(format!("{why}; give --svg a file, or leave --json out")));
+    }
+    // Before the search, which may take minutes.
+    if let Some(file) = picture.filter(|_| !picture_alone) {
         place::is_outside_stores("drawing", file, None)?;
+        place::may_become_a_file("drawing", file)?;
     }
     let explored = Explored::of(&model);
     let shown = Shown::of(&model, &explored, args.promise);
     if args.json {
         write_line(report::json(&model, &explored))?;
-    } else {
+    } else if !picture_alone {
         write_line(report::text(&model, &explored, shown.as_ref(), args.width.unwrap_or_else(width)))?;
     }
     // After the text, so that nothing that was found is lost if the picture cannot be written.
-    if let Some(file) = &args.svg {
+    if let Some(file) = picture {
         draw(&model, shown.as_ref(), file)?;
     } else if let (Some(promise), None) = (args.promise, &shown) {
         note(format_args!("nothing breaks {} here, so nothing is drawn", promise.name()));
@@ -121,6 +129,9 @@ fn draw(model: &Model, shown: Option<&Shown>, file: &Path) -> Result<(), Failure
         return Err(Failure::Usage(format!("{doing}: {why}; leave --promise out")));
     };
     let drawn = svg::draw(model, &shown.lines, &shown.title);
+    if file == Path::new("-") {
+        return write(drawn.as_bytes());
+    }
     place::write_file(file, drawn.as_bytes())
         .map_err(|error| Failure::failed(doing, error, "give --svg a file that can be written"))
 }

@@ -5,7 +5,7 @@ use super::promise::Promise;
 use super::protocol::Protocol;
 use super::search::Run;
 use super::world::{End, Found, Step, Work, World, is_settled};
-use claimdb::Record;
+use claimdb::{Kept, Record, State};
 use std::fmt;
 
 /// Somebody that a run is about.
@@ -68,8 +68,9 @@ fn line(model: &Model, before: &World, act: Act, after: &World) -> Line {
 fn words(model: &Model, before: &World, act: Act, after: &World) -> (Option<(Party, Party)>, String) {
     use Party::{Card, Client, Disk, Store};
     let (between, text) = match act {
-        Act::Look { client, .. } if !model.protocol.claims() => {
-            ((Client(client), Disk), format!("reads order-42: {}", found(before.found())))
+        Act::Look { client, other } if !model.protocol.claims() => {
+            let whose = if other { ", for other work" } else { "" };
+            ((Client(client), Disk), format!("reads order-42{whose}: {}", found(before.found())))
         }
         Act::Look { client, other } => {
             let what = if other { "asks for other work under order-42" } else { "asks for order-42" };
@@ -80,7 +81,10 @@ fn words(model: &Model, before: &World, act: Act, after: &World) -> (Option<(Par
             };
             ((Client(client), Store), format!("{what}: {answer}"))
         }
-        Act::Read(_) => ((Store, Disk), format!("reads order-42: {}", found(before.found()))),
+        Act::Read(client) => {
+            let whose = Party::letter(client);
+            ((Store, Disk), format!("reads order-42 for {whose}: {}", found(before.found())))
+        }
         Act::ReadFails(client) => match after.clients[client].step {
             Step::Working(_) => {
                 ((Disk, Client(client)), "the read fails: goes ahead all the same".to_owned())
@@ -132,8 +136,18 @@ fn words(model: &Model, before: &World, act: Act, after: &World) -> (Option<(Par
 fn found(found: &Found) -> String {
     match found {
         None => "nothing there".to_owned(),
-        Some(record) if is_settled(record) => "paid".to_owned(),
+        Some(record) if is_settled(record) => format!("paid by {}", payer(record)),
         Some(record) => format!("pending, {}", numbers(record)),
+    }
+}
+
+/// Whose receipt a settled record holds, by its first letter.
+fn payer(record: &Record) -> char {
+    match &record.state {
+        State::Settled { result: Kept::Completed(receipt), .. } => {
+            receipt.first().map_or('?', |letter| char::from(*letter))
+        }
+        _ => '?',
     }
 }
 
@@ -152,7 +166,10 @@ fn answered(model: &Model, before: &World, client: usize, after: &World) -> Stri
             "paid, and unlocked".to_owned()
         }
         Step::Done(End::Told) if own => "paid, and remembered".to_owned(),
-        Step::Done(End::Told) => "was paid before: here is the receipt".to_owned(),
+        Step::Done(End::Told) => match &before.clients[client].step {
+            Step::Read(Some(record)) => format!("was paid before: here is {}'s receipt", payer(record)),
+            _ => "was paid before: here is the receipt".to_owned(),
+        },
         Step::Done(_) => "refused, that is for something else".to_owned(),
         _ => "in flight, try again later".to_owned(),
     }
@@ -171,11 +188,12 @@ fn taken(before: &World, client: usize, after: &World) -> String {
 }
 
 fn swapped(before: &World, client: usize, after: &World) -> String {
+    let whose = Party::letter(client);
     match (&before.clients[client].step, &after.clients[client].step) {
         (Step::Storing { record, .. }, Step::Stored { .. }) => {
-            format!("writes: pending, {}", numbers(record))
+            format!("writes for {whose}: pending, {}", numbers(record))
         }
-        _ => format!("writes nothing: it says {} by now", found(before.found())),
+        _ => format!("writes nothing for {whose}: it says {} by now", found(before.found())),
     }
 }
 
@@ -190,7 +208,8 @@ fn charged(model: &Model, before: &World, client: usize, after: &World) -> Strin
         return format!("wants to charge{token}: refused, {} was here", before.card.greatest);
     }
     let again = if before.card.charges > 0 { " AGAIN" } else { "" };
-    format!("charges{again}{token}")
+    let whose = if before.clients[client].other { ", for other work" } else { "" };
+    format!("charges{again}{token}{whose}")
 }
 
 fn settled(model: &Model, before: &World, client: usize, after: &World) -> (Option<(Party, Party)>, String) {
@@ -200,10 +219,11 @@ fn settled(model: &Model, before: &World, client: usize, after: &World) -> (Opti
             before.found().as_ref().map_or_else(String::new, |record| format!(", {} has it", record.token));
         return (Some((Party::Store, Party::Client(client))), format!("refused: the claim is lost{current}"));
     }
+    let whose = Party::letter(client);
     let text = match after.found() {
-        None => "deletes the lock".to_owned(),
-        Some(record) if record.token.get() == 0 => "writes: paid".to_owned(),
-        Some(record) => format!("writes: paid, token {}", record.token),
+        None => format!("deletes the lock for {whose}"),
+        Some(record) if record.token.get() == 0 => format!("writes: {}", found(after.found())),
+        Some(record) => format!("writes for {whose}: {}, token {}", found(after.found()), record.token),
     };
     (Some((from, Party::Disk)), text)
 }
