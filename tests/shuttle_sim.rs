@@ -31,7 +31,7 @@ fn simulated_histories() {
     println!("simulated histories: {}", of(&tally.histories));
     println!("seed {}, {:.1?}", schedules::seed(), start.elapsed());
     if let Some(found) = found {
-        panic!("{}", found.told());
+        panic!("{}", found.told("simulated_histories"));
     }
 }
 
@@ -42,7 +42,8 @@ fn twin(rule: Break, promise: &str) {
     let Some(found) = found else {
         panic!("{rule:?} was broken, and {histories} histories did not show {promise}")
     };
-    let told = found.told();
+    let test = std::thread::current();
+    let told = found.told(test.name().expect("tests run in threads of their name"));
     println!("twin {rule:?}: found after {histories} histories, as: {told}");
 }
 

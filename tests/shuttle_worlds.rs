@@ -13,18 +13,23 @@ fn shuttle_cfg_took() {
 }
 
 #[cfg(shuttle)]
+#[path = "support/eight.rs"]
+mod eight;
+#[cfg(shuttle)]
 #[path = "support/schedules.rs"]
 #[allow(dead_code)]
 mod schedules;
 
 #[cfg(shuttle)]
 mod worlds {
-    use crate::schedules::world;
+    use crate::eight::in_eight;
+    use crate::schedules::{twin_world, world};
     use claimdb::backend::Mem;
     use claimdb::{
-        Claim, ClaimError, Durability, ManualClock, Outcome, Request, SettleError, Settled, Store, SyncBy,
+        Break, Claim, ClaimError, Durability, ManualClock, Outcome, Request, SettleError, Settled, Store,
+        SyncBy,
     };
-    use shuttle::{future, thread};
+    use shuttle::thread;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -58,25 +63,6 @@ mod worlds {
 
     fn open(mem: &Mem, clock: &ManualClock) -> Store {
         Store::builder(mem.clone()).clock(clock.clone()).sync_by(SyncBy::Thread).open().expect("memory opens")
-    }
-
-    /// Does `act` in eight at once, four of them threads and four tasks, each with its number.
-    fn in_eight<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-        by_thread: impl Fn(usize) -> T + Send + Sync + 'static,
-        by_task: impl Fn(usize) -> F,
-    ) -> Vec<T> {
-        let by_thread = Arc::new(by_thread);
-        let threads: Vec<_> = (0..4)
-            .map(|number| {
-                let act = Arc::clone(&by_thread);
-                thread::spawn(move || act(number))
-            })
-            .collect();
-        let tasks: Vec<_> = (4..8).map(|number| future::spawn(by_task(number))).collect();
-        let mut told: Vec<T> =
-            threads.into_iter().map(|thread| thread.join().expect("it panicked")).collect();
-        told.extend(tasks.into_iter().map(|task| future::block_on(task).expect("it panicked")));
-        told
     }
 
     fn request(durability: Durability) -> Request {
@@ -166,18 +152,26 @@ mod worlds {
         world.clock.advance(LEASE_OVER);
         let (store, tasks) = (world.store.clone(), world.store.clone());
         let wanted = move || request(durability).wait(WAIT);
+        let granted = Arc::new(AtomicBool::new(false));
+        let (by_thread, by_task) = (Arc::clone(&granted), granted);
         let told = in_eight(
             move |number| {
-                let claim = match number {
-                    0 => old.lock().expect("nobody panicked").take(),
-                    _ => store.claim(wanted()).expect("memory does not fail").granted(),
-                };
-                Some((number, complete(claim?, number)))
+                if number == 0 {
+                    let late = old.lock().expect("nobody panicked").take()?;
+                    let granted = by_thread.load(Ordering::Relaxed);
+                    let done = complete(late, number);
+                    assert!(!(granted && done), "P3 fenced: a holder completed when its key was another's");
+                    return Some((number, done));
+                }
+                let claim = store.claim(wanted()).expect("memory does not fail").granted()?;
+                by_thread.store(true, Ordering::Relaxed);
+                Some((number, complete(claim, number)))
             },
             move |number| {
-                let told = tasks.claim_async(wanted());
+                let (told, granted) = (tasks.claim_async(wanted()), Arc::clone(&by_task));
                 async move {
                     let claim = told.await.expect("memory does not fail").granted()?;
+                    granted.store(true, Ordering::Relaxed);
                     let told = claim.complete_async(&number.to_string()).await;
                     Some((number, told.is_ok()))
                 }
@@ -369,9 +363,10 @@ mod worlds {
         );
         let store = closing.join().expect("it panicked");
         let old = kept.token();
-        let late = kept.complete("late");
-        assert!(late.is_err(), "P3 fenced: a claim of an opening that has ended was completed");
-        drop(late);
+        assert!(
+            kept.complete("late").is_err(),
+            "P3 fenced: a claim of an opening that has ended was completed"
+        );
         let new = store.claim("kept").expect("memory does not fail").granted();
         let new = new.expect("P5: a claim of an earlier opening is taken over at once");
         let greatest = told.iter().flatten().map(|(_, token, _)| *token).max().max(Some(old));
@@ -389,5 +384,14 @@ mod worlds {
     #[test]
     fn close_and_reopen_under_eight() {
         world("close_and_reopen_under_eight", SCHEDULES, reopen);
+    }
+
+    #[test]
+    fn twins() {
+        let found = |name, rule, promise, body: fn()| twin_world(name, SCHEDULES, rule, promise, body);
+        found("eight_claimants", Break::CheckThenAct, "P1 one holder", || claimants(Durability::Result));
+        found("reclaim_by_seven", Break::NoTokenCheck, "P3 fenced", || reclaim(Durability::Full));
+        found("group_commit", Break::CoversTooMuch, "P4 durable before told", group_commit);
+        found("eight_waiters", Break::EndWakesNobody, "P6 never stuck", || waiters(drop));
     }
 }

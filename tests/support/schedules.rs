@@ -1,10 +1,13 @@
 //! Runs worlds of many threads and tasks under shuttle's schedulers.
 
+use claimdb::Break;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::any::Any;
-use std::sync::Arc;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
 /// How shuttle runs everything here. A failure is repeated from its seed, not from a printed schedule.
@@ -28,13 +31,63 @@ pub fn seed() -> u64 {
 /// Runs `body` in `schedules` interleavings, most of them drawn by PCT with up to four preemptions placed where they
 /// hurt, the rest at random, and prints how many there were.
 pub fn world(name: &str, schedules: usize, body: impl Fn() + Send + Sync + 'static) {
-    let (start, ran, body) = (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(body));
+    let (start, ran) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    in_all(schedules, &Arc::new(body), &ran);
+    let (ran, seed) = (ran.load(Ordering::Relaxed), seed());
+    println!("world {name}: {ran} schedules, seed {seed}, {:.1?}", start.elapsed());
+}
+
+/// Runs `body` with `rule` broken, in as many interleavings, and fails unless one of them panics with `promise`.
+pub fn twin_world(
+    name: &str,
+    schedules: usize,
+    rule: Break,
+    promise: &str,
+    body: impl Fn() + Send + Sync + 'static,
+) {
+    let (ran, body) = (Arc::new(AtomicU64::new(0)), Arc::new(body));
+    let counted = Arc::clone(&ran);
+    let said = first_panic(move || rule.run(|| in_all(schedules, &body, &counted)));
+    let ran = ran.load(Ordering::Relaxed);
+    let said = said.unwrap_or_else(|| panic!("{rule:?} was broken, and {ran} schedules did not show it"));
+    assert!(said.contains(promise), "{rule:?} was found, not as {promise:?} but as: {said}");
+    println!("twin world {name}: {rule:?} found after {ran} schedules, seed {}, as: {said}", seed());
+}
+
+fn in_all(schedules: usize, body: &Arc<impl Fn() + Send + Sync + 'static>, ran: &Arc<AtomicU64>) {
     let seed = seed();
     for depth in 1..=4 {
-        run(PctScheduler::new_from_seed(seed + depth as u64, depth, schedules / 5), &body, &ran);
+        run(PctScheduler::new_from_seed(seed + depth as u64, depth, schedules / 5), body, ran);
     }
-    run(RandomScheduler::new_from_seed(seed, schedules / 5), &body, &ran);
-    println!("world {name}: {} schedules, seed {seed}, {:.1?}", ran.load(Ordering::Relaxed), start.elapsed());
+    run(RandomScheduler::new_from_seed(seed, schedules / 5), body, ran);
+}
+
+thread_local! {
+    static PLAYING: Cell<bool> = const { Cell::new(false) };
+    /// What the first panic said since then: shuttle keeps it to itself.
+    static SAID: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// What the first panic of `worlds` says, if there is one; it is not printed. On a thread of its own: what shuttle leaves
+/// on the thread of a world that failed would spoil the next.
+pub fn first_panic(worlds: impl FnOnce() + Send + 'static) -> Option<String> {
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !PLAYING.get() {
+                return before(info);
+            }
+            let first = SAID.take().unwrap_or_else(|| said(info.payload()));
+            SAID.set(Some(first));
+        }));
+    });
+    let played = move || {
+        PLAYING.set(true);
+        let panic = catch_unwind(AssertUnwindSafe(worlds)).err()?;
+        Some(SAID.take().unwrap_or_else(|| said(&*panic)))
+    };
+    std::thread::spawn(played).join().expect("it catches panics")
 }
 
 fn run(
