@@ -10,7 +10,7 @@
 //! explore deadlines.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the one place that may
 
-use crate::sync::{Mutex, Signal};
+use crate::sync::{Mutex, Signal, note};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -204,10 +204,12 @@ impl ManualClock {
     }
 
     /// Moves both clocks forward and wakes those whose deadline was reached.
+    #[cfg_attr(loom, track_caller)]
     pub fn advance(&self, span: Duration) {
         let mut due = Vec::new();
         {
             let mut manual = self.0.lock();
+            note("moves the clock", "");
             manual.now = manual.now.after(span);
             manual.wall = manual.wall.after(span);
             let now = manual.now;

@@ -183,6 +183,8 @@ pub use store::{
 };
 #[cfg(any(loom, shuttle))]
 pub use sync::Break;
+#[cfg(loom)]
+pub use sync::Steps;
 pub use sync::{Raised, Signal};
 pub use token::Token;
 pub use value::{DecodeError, EncodeError, MAX_VALUE_LIMIT};

@@ -17,7 +17,7 @@ mod support;
 
 #[cfg(loom)]
 mod models {
-    use crate::support::{Fault, Faulty, LEASE_OVER, World, claim, model, twin};
+    use crate::support::{Fault, Faulty, LEASE_OVER, World, claim, models, twin};
     use claimdb::{
         AllClaimed, Break, Durability, Fingerprint, KeyState, ManualClock, Outcome, Request, Store, SyncBy,
         Token,
@@ -106,7 +106,7 @@ mod models {
     }
 
     /// A claim is stored and never granted, since storage fails before it is told: it costs no attempt.
-    fn never_granted() {
+    fn never_granted_once() {
         let world = World::new(SyncBy::Caller);
         world.faulty.arm(Fault::Unheard("k"));
         let attempt = |store: &Store| {
@@ -202,62 +202,21 @@ mod models {
         }
     }
 
-    #[test]
-    fn two_claimants_in_memory() {
-        model("two_claimants_in_memory", None, || race(2, Durability::Result));
-    }
-
-    #[test]
-    fn two_claimants_durable() {
-        model("two_claimants_durable", Some(5), || race(2, Durability::Full));
-    }
-
-    #[test]
-    fn three_claimants_in_memory() {
-        model("three_claimants_in_memory", Some(4), || race(3, Durability::Result));
-    }
-
-    #[test]
-    fn one_runs_in_memory() {
-        model("one_runs_in_memory", Some(5), || one_runs(Durability::Relaxed));
-    }
-
-    #[test]
-    fn one_runs_durable() {
-        model("one_runs_durable", Some(5), || one_runs(Durability::Full));
-    }
-
-    #[test]
-    fn tokens_are_granted_in_order() {
-        model("tokens_in_order_in_memory", Some(6), || tokens_in_order(Durability::Result));
-        model("tokens_in_order_durable", Some(5), || tokens_in_order(Durability::Full));
-    }
-
-    #[test]
-    fn mismatch_comes_before_busy() {
-        model("mismatch_in_memory", None, || mismatch(Durability::Result));
-        model("mismatch_durable", Some(6), || mismatch(Durability::Full));
-    }
-
-    #[test]
-    fn what_was_never_granted_costs_no_attempt() {
-        model("never_granted", Some(5), never_granted);
-    }
-
-    #[test]
-    fn a_lease_starts_when_it_is_told() {
-        model("slow_sync_against_claimant", Some(4), slow_sync);
-    }
-
-    #[test]
-    fn a_batch_that_fails_gives_an_expired_key_back() {
-        model("swapped_back_against_late_completion", Some(4), swapped_back);
-    }
-
-    #[test]
-    fn the_ceiling_is_raised_while_tokens_are_drawn() {
-        model("ceiling_against_draws", Some(4), || ceiling(1));
-        model("ceiling_reached_by_two", Some(3), || ceiling(0));
+    models! {
+        two_claimants_in_memory, None, || race(2, Durability::Result);
+        two_claimants_durable, Some(5), || race(2, Durability::Full);
+        three_claimants_in_memory, Some(4), || race(3, Durability::Result);
+        one_runs_in_memory, Some(5), || one_runs(Durability::Relaxed);
+        one_runs_durable, Some(5), || one_runs(Durability::Full);
+        tokens_in_order_in_memory, Some(6), || tokens_in_order(Durability::Result);
+        tokens_in_order_durable, Some(5), || tokens_in_order(Durability::Full);
+        mismatch_in_memory, None, || mismatch(Durability::Result);
+        mismatch_durable, Some(6), || mismatch(Durability::Full);
+        never_granted, Some(5), never_granted_once;
+        slow_sync_against_claimant, Some(4), slow_sync;
+        swapped_back_against_late_completion, Some(4), swapped_back;
+        ceiling_against_draws, Some(4), || ceiling(1);
+        ceiling_reached_by_two, Some(3), || ceiling(0);
     }
 
     #[test]
@@ -287,7 +246,7 @@ mod models {
 
     #[test]
     fn twin_never_granted_counts() {
-        twin(Break::NeverGrantedCounts, "rule 15", never_granted);
+        twin(Break::NeverGrantedCounts, "rule 15", never_granted_once);
     }
 
     #[test]

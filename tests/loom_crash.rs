@@ -12,7 +12,7 @@ use claimdb::{
     SettleError, Store, SyncBy, Token,
 };
 use loom::thread;
-use support::{Fault, Faulty, LEASE_OVER, World, model, twin, value};
+use support::{Fault, Faulty, LEASE_OVER, World, models, twin, value};
 
 /// A holder completes while the power is cut: a completion that was told survives it, and the key is never stuck.
 fn completion(durability: Durability, sync_by: SyncBy) {
@@ -55,7 +55,7 @@ fn reader(sync_by: SyncBy) {
 }
 
 /// Two complete keys of their own, and one syncs for both: each that was told survives a power cut.
-fn two_writers(sync_by: SyncBy) {
+fn two_writers_once(sync_by: SyncBy) {
     let world = World::new(sync_by);
     let holder = |key| {
         let request = Request::new(key).durability(Durability::Result);
@@ -122,7 +122,7 @@ fn quarantined_release() {
 }
 
 /// What frees a key is told to nobody before it is durable: else work runs anew, and what it was freed of comes back.
-fn removal_told_to_a_claimant() {
+fn removal_told_to_a_claimant_once() {
     let world = World::new(SyncBy::Caller);
     completed(&world);
     let store = world.store.clone();
@@ -175,7 +175,7 @@ fn removal_of_nothing() {
 }
 
 /// After a kill the cache holds what the disk does not: an opening tells nothing that a power cut could still take.
-fn opening_after_a_kill() {
+fn opening_after_a_kill_once() {
     let world = World::new(SyncBy::Caller);
     world.grant(Durability::Relaxed).complete("done").expect("nobody else is here");
     let drive = world.kill();
@@ -229,29 +229,16 @@ fn failed_sync_against_a_second_writer(sync_by: SyncBy) {
     world.store.close().expect_err("a sync failed");
 }
 
-#[test]
-fn a_told_completion_survives_a_power_cut() {
-    model("completion_against_power_cut_durable", None, || completion(Durability::Full, SyncBy::Caller));
-    model("completion_against_power_cut_in_memory", None, || completion(Durability::Result, SyncBy::Caller));
-    model("completion_against_power_cut_grouped", Some(3), || completion(Durability::Full, SyncBy::Thread));
-}
-
-#[test]
-fn what_was_read_survives_a_power_cut() {
-    model("reader_against_power_cut", Some(3), || reader(SyncBy::Caller));
-    model("reader_against_power_cut_grouped", Some(2), || reader(SyncBy::Thread));
-}
-
-#[test]
-fn two_writers_under_one_sync() {
-    model("two_writers", Some(3), || two_writers(SyncBy::Caller));
-    model("two_writers_grouped", Some(3), || two_writers(SyncBy::Thread));
-}
-
-#[test]
-fn told_changes_survive_a_power_cut() {
-    model("removal_against_power_cut", None, removal);
-    model("resolution_against_power_cut", None, || {
+models! {
+    completion_against_power_cut_durable, None, || completion(Durability::Full, SyncBy::Caller);
+    completion_against_power_cut_in_memory, None, || completion(Durability::Result, SyncBy::Caller);
+    completion_against_power_cut_grouped, Some(3), || completion(Durability::Full, SyncBy::Thread);
+    reader_against_power_cut, Some(3), || reader(SyncBy::Caller);
+    reader_against_power_cut_grouped, Some(2), || reader(SyncBy::Thread);
+    two_writers, Some(3), || two_writers_once(SyncBy::Caller);
+    two_writers_grouped, Some(3), || two_writers_once(SyncBy::Thread);
+    removal_against_power_cut, None, removal;
+    resolution_against_power_cut, None, || {
         change(
             interrupted,
             |store| {
@@ -260,50 +247,39 @@ fn told_changes_survive_a_power_cut() {
             },
             is_settled,
         );
-    });
-    model("failure_against_power_cut", None, || {
+    };
+    failure_against_power_cut, None, || {
         let fail = |store: &Store| claimed(store).is_some_and(|claim| claim.fail("no").is_ok());
         change(nothing, fail, is_settled);
-    });
-    model("omission_against_power_cut", None, || {
+    };
+    omission_against_power_cut, None, || {
         let omit =
             |store: &Store| claimed(store).is_some_and(|claim| claim.omit(Omission::OnPurpose).is_ok());
         change(nothing, omit, is_settled);
-    });
-    model("checkpoint_against_power_cut", None, || {
+    };
+    checkpoint_against_power_cut, None, || {
         let save = |store: &Store| {
             let claim = store.claim(Request::new("k")).ok().and_then(Outcome::granted);
             claim.is_some_and(|mut claim| claim.checkpoint("half").is_ok())
         };
         change(nothing, save, |left| left.grant(Durability::Full).last_checkpoint() == Some(b"half"));
-    });
-    model("quarantined_release_against_power_cut", None, quarantined_release);
-    model("removal_told_to_a_claimant", Some(5), removal_told_to_a_claimant);
-}
-
-#[test]
-fn told_that_there_is_nothing_to_change_survives_a_power_cut() {
-    model("resolution_of_nothing_against_power_cut", Some(4), resolution_of_nothing);
-    model("removal_of_nothing_against_power_cut", Some(4), removal_of_nothing);
+    };
+    quarantined_release_against_power_cut, None, quarantined_release;
+    removal_told_to_a_claimant, Some(5), removal_told_to_a_claimant_once;
+    resolution_of_nothing_against_power_cut, Some(4), resolution_of_nothing;
+    removal_of_nothing_against_power_cut, Some(4), removal_of_nothing;
+    opening_after_a_kill, None, opening_after_a_kill_once;
+    failed_sync_against_reader, None, || failed_sync(|| Fault::Sync);
+    panicking_sync_against_reader, None, || failed_sync(|| Fault::SyncPanics);
+    failed_sync_against_writer, Some(5), || failed_sync_against_a_second_writer(SyncBy::Caller);
+    failed_sync_against_writer_grouped, Some(3), || {
+        failed_sync_against_a_second_writer(SyncBy::Thread);
+    };
+    abandoned_write, None, abandoned;
 }
 
 fn claimed(store: &Store) -> Option<Claim> {
     store.claim(Request::new("k").durability(Durability::Result)).ok()?.granted()
-}
-
-#[test]
-fn an_opening_after_a_kill_tells_what_survives() {
-    model("opening_after_a_kill", None, opening_after_a_kill);
-}
-
-#[test]
-fn nobody_is_told_by_a_failed_sync() {
-    model("failed_sync_against_reader", None, || failed_sync(|| Fault::Sync));
-    model("panicking_sync_against_reader", None, || failed_sync(|| Fault::SyncPanics));
-    model("failed_sync_against_writer", Some(5), || failed_sync_against_a_second_writer(SyncBy::Caller));
-    model("failed_sync_against_writer_grouped", Some(3), || {
-        failed_sync_against_a_second_writer(SyncBy::Thread);
-    });
 }
 
 #[test]
@@ -332,13 +308,8 @@ fn claim_again(world: &World) -> Option<Outcome> {
 }
 
 #[test]
-fn an_abandoned_write_is_synced() {
-    model("abandoned_write", None, abandoned);
-}
-
-#[test]
 fn twin_covers_too_much() {
-    twin(Break::CoversTooMuch, "P4 durable before told", || two_writers(SyncBy::Thread));
+    twin(Break::CoversTooMuch, "P4 durable before told", || two_writers_once(SyncBy::Thread));
 }
 
 #[test]
@@ -363,7 +334,7 @@ fn twin_release_unsynced() {
 
 #[test]
 fn twin_no_barrier() {
-    twin(Break::NoBarrier, "P4 durable before told", opening_after_a_kill);
+    twin(Break::NoBarrier, "P4 durable before told", opening_after_a_kill_once);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 #[cfg(loom)]
 mod models {
-    use crate::support::{World, model, twin, value};
+    use crate::support::{World, models, twin, value};
     use claimdb::{AdminError, Break, Durability, Outcome, SyncBy};
     use loom::thread;
 
@@ -17,7 +17,7 @@ mod models {
     }
 
     /// A retry is told the result, which is kept to be told again, while the key is removed.
-    fn retry_against_removal() {
+    fn retry_against_removal_once() {
         let world = settled();
         let store = world.store.clone();
         let retry = thread::spawn(move || drop(crate::support::claim(&store, Durability::Result)));
@@ -36,7 +36,7 @@ mod models {
     }
 
     /// The same, and the work is done once more.
-    fn retry_against_successor() {
+    fn retry_against_successor_once() {
         let world = settled();
         let store = world.store.clone();
         let retry = thread::spawn(move || match crate::support::claim(&store, Durability::Result) {
@@ -63,23 +63,18 @@ mod models {
         }
     }
 
-    #[test]
-    fn a_retry_and_a_removal() {
-        model("retry_against_removal", Some(4), retry_against_removal);
+    models! {
+        retry_against_removal, Some(4), retry_against_removal_once;
+        retry_against_successor, Some(4), retry_against_successor_once;
     }
 
     #[test]
-    fn a_retry_and_a_successor() {
-        model("retry_against_successor", Some(4), retry_against_successor);
+    fn twin_recent_kept() {
+        twin(Break::RecentKept, "rule 22", retry_against_removal_once);
     }
 
     #[test]
-    fn what_is_kept_of_a_changed_record_is_found() {
-        twin(Break::RecentKept, "rule 22", retry_against_removal);
-    }
-
-    #[test]
-    fn what_is_kept_of_an_old_look_is_found() {
-        twin(Break::RecentFilledLate, "rule 22", retry_against_successor);
+    fn twin_recent_filled_late() {
+        twin(Break::RecentFilledLate, "rule 22", retry_against_successor_once);
     }
 }

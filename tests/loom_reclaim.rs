@@ -11,7 +11,7 @@ use claimdb::{
 };
 use loom::thread;
 use std::time::Duration;
-use support::{LEASE_OVER, World, claim, model, twin, value};
+use support::{LEASE_OVER, World, claim, models, twin, value};
 
 /// What the old holder of an expired claim was told.
 #[derive(Debug, PartialEq)]
@@ -105,7 +105,7 @@ fn two_successors_against_release(durability: Durability) {
     );
 }
 
-fn two_successors_against_renewal() {
+fn two_successors_against_renewal_once() {
     let (told, granted) = two_successors(Durability::Result, renews);
     assert_eq!(told, Late::Lost, "rule 11: a lease was renewed that was over");
     assert_eq!(granted.len(), 1, "P6 never stuck: nobody was granted an expired key");
@@ -117,7 +117,7 @@ fn two_successors_against_drop(durability: Durability) {
 }
 
 /// A lease is renewed while it runs out and another asks for the key.
-fn renewal_against_expiry() {
+fn renewal_against_expiry_once() {
     let clock = ManualClock::new();
     let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller);
     let store = store.open().expect("memory opens");
@@ -148,58 +148,37 @@ fn keep_alive_against(end: fn(Claim), then: fn(Outcome)) {
     store.close().expect("memory closes");
 }
 
-#[test]
-fn two_successors_and_a_late_completion() {
-    model("two_successors_against_completion_durable", Some(3), || {
+models! {
+    two_successors_against_completion_durable, Some(3), || {
         two_successors_against_completion(Durability::Full);
-    });
-    model("two_successors_against_completion_in_memory", Some(3), || {
+    };
+    two_successors_against_completion_in_memory, Some(3), || {
         two_successors_against_completion(Durability::Result);
-    });
-}
-
-#[test]
-fn two_successors_and_a_late_release() {
-    model("two_successors_against_release_durable", Some(3), || {
+    };
+    two_successors_against_release_durable, Some(3), || {
         two_successors_against_release(Durability::Full);
-    });
-    model("two_successors_against_release_in_memory", Some(3), || {
+    };
+    two_successors_against_release_in_memory, Some(3), || {
         two_successors_against_release(Durability::Result);
-    });
-}
-
-#[test]
-fn two_successors_and_a_late_renewal() {
-    model("two_successors_against_renewal", Some(4), two_successors_against_renewal);
-}
-
-#[test]
-fn two_successors_and_a_late_drop() {
-    model("two_successors_against_drop_durable", Some(3), || two_successors_against_drop(Durability::Full));
-    model("two_successors_against_drop_in_memory", Some(4), || {
+    };
+    two_successors_against_renewal, Some(4), two_successors_against_renewal_once;
+    two_successors_against_drop_durable, Some(3), || two_successors_against_drop(Durability::Full);
+    two_successors_against_drop_in_memory, Some(4), || {
         two_successors_against_drop(Durability::Result);
-    });
-}
-
-#[test]
-fn a_renewal_and_expiry() {
-    model("renewal_against_expiry", None, renewal_against_expiry);
-}
-
-#[test]
-fn keep_alive_and_the_end_of_its_claim() {
-    model("keep_alive_against_completion", Some(3), || {
+    };
+    renewal_against_expiry, None, renewal_against_expiry_once;
+    keep_alive_against_completion, Some(3), || {
         keep_alive_against(
             |claim| claim.complete("done").expect("it is kept alive"),
             |next| assert!(next.settled().is_some(), "P8 remembered: it was completed"),
         );
-    });
-    model("keep_alive_against_release", Some(3), || {
+    };
+    keep_alive_against_release, Some(3), || {
         keep_alive_against(
             |claim| claim.release().expect("it is kept alive"),
             |next| assert!(next.granted().is_some(), "P6 never stuck: a renewal outlived its claim"),
         );
-    });
+    };
 }
 
 #[test]
@@ -209,5 +188,5 @@ fn twin_ends_anothers() {
 
 #[test]
 fn twin_renews_former() {
-    twin(Break::RenewsFormer, "rule 11", two_successors_against_renewal);
+    twin(Break::RenewsFormer, "rule 11", two_successors_against_renewal_once);
 }

@@ -6,7 +6,7 @@ mod support;
 
 #[cfg(loom)]
 mod models {
-    use crate::support::{LEASE_OVER, World, claim, model, twin, value};
+    use crate::support::{LEASE_OVER, World, claim, models, twin, value};
     use claimdb::backend::Mem;
     use claimdb::{Break, Claim, Durability, ManualClock, Outcome, Request, SettleError, Store, SyncBy};
     use loom::thread;
@@ -81,7 +81,7 @@ mod models {
 
     /// An old holder's completion is refused while its successor's is not synced yet: what was refused takes away no
     /// mark but its own.
-    fn refused_against_settle() {
+    fn refused_against_settle_once() {
         let world = World::new(SyncBy::Caller);
         let old = world.late(Durability::Full);
         let new = world.grant(Durability::Full);
@@ -96,66 +96,49 @@ mod models {
         }
     }
 
-    #[test]
-    fn a_refused_completion_and_the_successors() {
-        model("refused_against_settle", Some(5), refused_against_settle);
-    }
-
-    #[test]
-    fn reclaim_against_late_completion_durable() {
-        model("reclaim_against_late_completion_durable", Some(5), || {
+    models! {
+        refused_against_settle, Some(5), refused_against_settle_once;
+        reclaim_against_late_completion_durable, Some(5), || {
             reclaim_against_late_completion(Durability::Full);
-        });
-    }
-
-    #[test]
-    fn reclaim_against_late_completion_in_memory() {
-        model("reclaim_against_late_completion_in_memory", Some(6), || {
+        };
+        reclaim_against_late_completion_in_memory, Some(6), || {
             reclaim_against_late_completion(Durability::Result);
-        });
-    }
-
-    #[test]
-    fn release_against_takeover_durable() {
-        model("release_against_takeover_durable", Some(6), || release_against_takeover(Durability::Full));
-    }
-
-    #[test]
-    fn release_against_takeover_in_memory() {
-        model("release_against_takeover_in_memory", None, || {
+        };
+        release_against_takeover_durable, Some(6), || release_against_takeover(Durability::Full);
+        release_against_takeover_in_memory, None, || {
             release_against_takeover(Durability::Result);
-        });
-    }
-
-    #[test]
-    fn told_to_a_second_claimant() {
-        model("told_to_a_second_claimant", None, || {
+        };
+        told_to_a_second_claimant, None, || {
             told_survives(Durability::Full, false, SyncBy::Caller, false);
-        });
-    }
-
-    #[test]
-    fn told_to_a_claimant_of_an_expired_lease() {
-        model("told_to_a_claimant_of_an_expired_lease", Some(5), || {
+        };
+        told_to_a_claimant_of_an_expired_lease, Some(5), || {
             told_survives(Durability::Full, true, SyncBy::Caller, false);
-        });
-        model("told_to_a_claimant_of_an_expired_lease_in_memory", Some(6), || {
+        };
+        told_to_a_claimant_of_an_expired_lease_in_memory, Some(6), || {
             told_survives(Durability::Result, true, SyncBy::Caller, false);
-        });
-    }
-
-    #[test]
-    fn told_to_a_reader() {
-        model("told_to_a_reader", None, || {
+        };
+        told_to_a_reader, None, || {
             told_survives(Durability::Result, false, SyncBy::Caller, true);
-        });
-    }
-
-    #[test]
-    fn told_by_the_syncing_thread() {
-        model("told_by_the_syncing_thread", Some(4), || {
+        };
+        told_by_the_syncing_thread, Some(4), || {
             told_survives(Durability::Result, false, SyncBy::Thread, true);
-        });
+        };
+        waiter_against_completion, Some(5), || {
+            waiter_against(|claim| claim.complete("done").expect("nobody took the key"));
+        };
+        waiter_against_drop, None, || waiter_against(drop);
+        waiter_against_expiry, None, || {
+            let clock = ManualClock::new();
+            let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller).open();
+            let store = store.expect("memory opens");
+            let holder = claim(&store, Durability::Result).granted().expect("nobody else is here");
+            let mover = thread::spawn(move || clock.advance(LEASE_OVER));
+            let request = Request::new("k").durability(Durability::Result).wait(2 * LEASE_OVER);
+            let taken = store.claim(request).expect("memory does not fail").granted();
+            assert!(taken.is_some(), "P6 never stuck: the waiter was not granted an expired key");
+            mover.join().expect("the clock panicked");
+            drop(holder);
+        };
     }
 
     /// A waiter is woken by whatever ends the claim it waits for. A wake-up that was lost would leave it waiting
@@ -173,34 +156,6 @@ mod models {
     }
 
     #[test]
-    fn waiter_against_completion() {
-        model("waiter_against_completion", Some(5), || {
-            waiter_against(|claim| claim.complete("done").expect("nobody took the key"));
-        });
-    }
-
-    #[test]
-    fn waiter_against_drop() {
-        model("waiter_against_drop", None, || waiter_against(drop));
-    }
-
-    #[test]
-    fn waiter_against_expiry() {
-        model("waiter_against_expiry", None, || {
-            let clock = ManualClock::new();
-            let store = Store::builder(Mem::new()).clock(clock.clone()).sync_by(SyncBy::Caller).open();
-            let store = store.expect("memory opens");
-            let holder = claim(&store, Durability::Result).granted().expect("nobody else is here");
-            let mover = thread::spawn(move || clock.advance(LEASE_OVER));
-            let request = Request::new("k").durability(Durability::Result).wait(2 * LEASE_OVER);
-            let taken = store.claim(request).expect("memory does not fail").granted();
-            assert!(taken.is_some(), "P6 never stuck: the waiter was not granted an expired key");
-            mover.join().expect("the clock panicked");
-            drop(holder);
-        });
-    }
-
-    #[test]
     fn twin_no_token_check() {
         twin(Break::NoTokenCheck, "P3 fenced", || reclaim_against_late_completion(Durability::Full));
     }
@@ -214,7 +169,7 @@ mod models {
 
     #[test]
     fn twin_refused_clears_all() {
-        twin(Break::RefusedClearsAll, "P4 durable before told", refused_against_settle);
+        twin(Break::RefusedClearsAll, "P4 durable before told", refused_against_settle_once);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use claimdb::{
     SyncBy, Token,
 };
 use loom::thread;
-use support::{World, model, twin};
+use support::{World, models, twin};
 
 /// A claim whose key asks for a person if it ends without being settled.
 fn quarantined(store: &Store) -> Outcome {
@@ -94,7 +94,7 @@ fn ended_lease_against_completion(durability: Durability) {
 
 /// A key whose holder's lease is over is resolved by hand while its holder completes after all: one settles it, and that
 /// stands. It is interrupted, or nobody has asked for it yet.
-fn resolution_against_late_completion(interrupted: bool) {
+fn resolution_against_late_completion_once(interrupted: bool) {
     let world = World::new(SyncBy::Caller);
     let late = granted(&world.store);
     let token = late.token();
@@ -144,7 +144,7 @@ fn resolution_against_the_next_case() {
 }
 
 /// Work that is quarantined ends with its holder, and is granted to nobody, whatever he asks for.
-fn quarantine_against_claimants() {
+fn quarantine_against_claimants_once() {
     let world = World::new(SyncBy::Caller);
     let holder = granted(&world.store);
     let ender = thread::spawn(move || drop(holder));
@@ -165,7 +165,7 @@ fn quarantine_against_claimants() {
 }
 
 /// A claim is released within its lease while another asks for the key: it is done, and nobody is told of an attempt.
-fn release_against_claim() {
+fn release_against_claim_once() {
     let world = World::new(SyncBy::Caller);
     let holder = world.grant(Durability::Full);
     let releasing = thread::spawn(move || holder.release());
@@ -182,53 +182,28 @@ fn release_against_claim() {
     }
 }
 
-#[test]
-fn removal_and_completion() {
-    model("removal_against_completion_durable", Some(6), || removal_against_completion(Durability::Full));
-    model("removal_against_completion_in_memory", Some(6), || removal_against_completion(Durability::Result));
-}
-
-#[test]
-fn forced_removal_and_completion() {
-    model("forced_removal_against_completion_durable", Some(5), || {
+models! {
+    removal_against_completion_durable, Some(6), || removal_against_completion(Durability::Full);
+    removal_against_completion_in_memory, Some(6), || removal_against_completion(Durability::Result);
+    forced_removal_against_completion_durable, Some(5), || {
         forced_removal_against_completion(Durability::Full);
-    });
-    model("forced_removal_against_completion_in_memory", Some(5), || {
+    };
+    forced_removal_against_completion_in_memory, Some(5), || {
         forced_removal_against_completion(Durability::Result);
-    });
-}
-
-#[test]
-fn ended_lease_and_completion() {
-    model("ended_lease_against_completion_durable", Some(4), || {
+    };
+    ended_lease_against_completion_durable, Some(4), || {
         ended_lease_against_completion(Durability::Full);
-    });
-    model("ended_lease_against_completion_in_memory", Some(4), || {
+    };
+    ended_lease_against_completion_in_memory, Some(4), || {
         ended_lease_against_completion(Durability::Result);
-    });
-}
-
-#[test]
-fn resolution_and_completion() {
-    model("resolution_against_late_completion", Some(5), || resolution_against_late_completion(true));
-    model("resolution_of_pending_against_late_completion", Some(5), || {
-        resolution_against_late_completion(false);
-    });
-}
-
-#[test]
-fn resolution_and_the_next_case() {
-    model("resolution_against_next_case", Some(4), resolution_against_the_next_case);
-}
-
-#[test]
-fn quarantine_and_claimants() {
-    model("quarantine_against_claimants", Some(4), quarantine_against_claimants);
-}
-
-#[test]
-fn release_and_claim() {
-    model("release_against_claim", None, release_against_claim);
+    };
+    resolution_against_late_completion, Some(5), || resolution_against_late_completion_once(true);
+    resolution_of_pending_against_late_completion, Some(5), || {
+        resolution_against_late_completion_once(false);
+    };
+    resolution_against_next_case, Some(4), resolution_against_the_next_case;
+    quarantine_against_claimants, Some(4), quarantine_against_claimants_once;
+    release_against_claim, None, release_against_claim_once;
 }
 
 #[test]
@@ -243,15 +218,15 @@ fn twin_resolves_any() {
 
 #[test]
 fn twin_replaces_settled() {
-    twin(Break::ReplacesSettled, "rule 17", || resolution_against_late_completion(true));
+    twin(Break::ReplacesSettled, "rule 17", || resolution_against_late_completion_once(true));
 }
 
 #[test]
 fn twin_records_terms_ignored() {
-    twin(Break::RecordsTermsIgnored, "rule 18", quarantine_against_claimants);
+    twin(Break::RecordsTermsIgnored, "rule 18", quarantine_against_claimants_once);
 }
 
 #[test]
 fn twin_freed_before_swap() {
-    twin(Break::FreedBeforeSwap, "rule 14", release_against_claim);
+    twin(Break::FreedBeforeSwap, "rule 14", release_against_claim_once);
 }

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use support::{Fault, World, hanging_twin, model};
+use support::{Fault, World, hanging_twin, models};
 
 fn waits() -> Request {
     Request::new("k").durability(Durability::Result).wait(Duration::from_secs(60))
@@ -41,7 +41,7 @@ fn two_waiters(end: fn(Claim)) {
 }
 
 /// A task waits and is dropped, at whatever moment: the wake that it may have had goes to the one behind it.
-fn cancelled_waiter() {
+fn cancelled_waiter_once() {
     let world = World::new(SyncBy::Caller);
     let holder = world.grant(Durability::Result);
     let cancelled = {
@@ -61,7 +61,7 @@ fn cancelled_waiter() {
 }
 
 /// A waiter whose holder's completion is not synced is told that it is not known.
-fn waiter_against_failed_sync() {
+fn waiter_against_failed_sync_once() {
     let world = World::new(SyncBy::Caller);
     let holder = world.grant(Durability::Result);
     world.faulty.arm(Fault::Sync);
@@ -71,7 +71,7 @@ fn waiter_against_failed_sync() {
     completer.join().expect("the completer panicked");
 }
 
-fn waiter_against_close() {
+fn waiter_against_close_once() {
     let world = World::new(SyncBy::Caller);
     let _holder = world.grant(Durability::Result);
     let store = world.store.clone();
@@ -117,53 +117,24 @@ fn waiter_against_an_unheard_completion() {
     assert!(!stuck, "P6 never stuck: the key is in flight, and nobody has it, after {told:?}");
 }
 
-#[test]
-fn a_waiter_and_an_unheard_completion() {
-    model("waiter_against_unheard_completion", Some(4), waiter_against_an_unheard_completion);
-}
-
-#[test]
-fn two_waiters_and_a_drop() {
-    model("two_waiters_against_drop", Some(3), || two_waiters(drop));
-}
-
-#[test]
-fn two_waiters_and_a_completion() {
-    model("two_waiters_against_completion", Some(3), || {
+models! {
+    waiter_against_unheard_completion, Some(4), waiter_against_an_unheard_completion;
+    two_waiters_against_drop, Some(3), || two_waiters(drop);
+    two_waiters_against_completion, Some(3), || {
         two_waiters(|claim| claim.complete("done").expect("nobody took the key"));
-    });
-}
-
-#[test]
-fn two_waiters_and_a_release() {
-    model("two_waiters_against_release", Some(3), || {
+    };
+    two_waiters_against_release, Some(3), || {
         two_waiters(|claim| claim.release().expect("nobody took the key"));
-    });
-}
-
-#[test]
-fn a_cancelled_waiter_passes_its_wake_on() {
-    model("cancelled_waiter", Some(3), cancelled_waiter);
-}
-
-#[test]
-fn a_waiter_and_a_failed_sync() {
-    model("waiter_against_failed_sync", Some(5), waiter_against_failed_sync);
-}
-
-#[test]
-fn a_waiter_and_close() {
-    model("waiter_against_close", None, waiter_against_close);
-}
-
-#[test]
-fn a_claimant_that_fails_leaves_nothing_behind() {
-    model("waiter_against_failing_claimant", Some(4), || {
+    };
+    cancelled_waiter, Some(3), cancelled_waiter_once;
+    waiter_against_failed_sync, Some(5), waiter_against_failed_sync_once;
+    waiter_against_close, None, waiter_against_close_once;
+    waiter_against_failing_claimant, Some(4), || {
         waiter_against_a_failing_claimant(|| Fault::Commit("k"));
-    });
-    model("waiter_against_panicking_claimant", Some(4), || {
+    };
+    waiter_against_panicking_claimant, Some(4), || {
         waiter_against_a_failing_claimant(|| Fault::Panic("k"));
-    });
+    };
 }
 
 #[test]
@@ -178,10 +149,10 @@ fn twin_end_wakes_nobody() {
 
 #[test]
 fn twin_wake_not_passed() {
-    hanging_twin(Break::WakeNotPassed, cancelled_waiter);
+    hanging_twin(Break::WakeNotPassed, cancelled_waiter_once);
 }
 
 #[test]
 fn twin_poison_wakes_nobody() {
-    hanging_twin(Break::PoisonWakesNobody, waiter_against_failed_sync);
+    hanging_twin(Break::PoisonWakesNobody, waiter_against_failed_sync_once);
 }

@@ -198,6 +198,46 @@ fn each_lock_is_in_the_list_of_the_architecture() {
     }
 }
 
+/// Whoever reads of a model can run it by that name, and it is bounded as the list says.
+#[test]
+fn the_models_that_are_listed_are_tests_of_their_names() {
+    let page = fs::read_to_string(root().join("docs/testing.md")).expect("it is there");
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('`', "")).collect::<Vec<_>>();
+    let is_row = |row: &Vec<String>| row.len() > 4 && ["model", "twin"].contains(&row[2].as_str());
+    let mut listed: Vec<_> = page.lines().map(cells).filter(is_row).map(|row| row[1..4].join(", ")).collect();
+    let mut tests = Vec::new();
+    for (_, source) in rust_files("tests").into_iter().filter(|(file, _)| file.starts_with("tests/loom_")) {
+        let twins = source.split("fn twin_").skip(1).filter_map(|rest| rest.split('(').next());
+        tests.extend(twins.map(|twin| format!("{twin}, twin, 3 preemptions")));
+        let block = source.split_once("models! {\n").map_or("", |(_, block)| block);
+        // A model's row begins with its name and its bound.
+        for row in block.lines().take_while(|line| line.trim() != "}") {
+            let mut parts = row.trim().splitn(3, ", ");
+            let (Some(name), Some(bound), Some(_)) = (parts.next(), parts.next(), parts.next()) else {
+                continue;
+            };
+            let least = bound.strip_prefix("Some(").and_then(|bound| bound.strip_suffix(')'));
+            let bound = match least {
+                Some(preemptions) => format!("{preemptions} preemptions"),
+                None if bound == "None" => "exhaustive".to_owned(),
+                None => continue,
+            };
+            tests.push(format!("{name}, model, {bound}"));
+        }
+    }
+    listed.sort();
+    tests.sort();
+    assert!(tests.len() > 100, "only {tests:?} are found: the check looks at the wrong thing");
+    let only = |these: &[String], those: &[String]| -> Vec<String> {
+        these.iter().filter(|one| !those.contains(one)).cloned().collect()
+    };
+    let (only_listed, only_tests) = (only(&listed, &tests), only(&tests, &listed));
+    assert!(
+        listed == tests,
+        "docs/testing.md lists {only_listed:?}, and what there is besides is {only_tests:?}"
+    );
+}
+
 #[test]
 fn the_figures_in_the_readme_are_those_that_the_bench_wrote() {
     let json = fs::read_to_string(root().join("docs/figures/claim-throughput.json")).expect("it is there");

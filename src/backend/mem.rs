@@ -2,7 +2,7 @@
 
 use super::{Backend, Commit, Engine, Swap, Visit, Write};
 use crate::error::{OpenError, StorageError};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, note};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -58,8 +58,10 @@ impl Mem {
 
     /// Cuts the power: ends the opening, and on a place of [`with_power_cuts`](Self::with_power_cuts) takes back what no
     /// finished sync covers. A place of [`new`](Self::new) keeps it all, so a test of crashes over that shows nothing.
+    #[cfg_attr(loom, track_caller)]
     pub fn crash(&self) {
         let mut memory = self.0.lock();
+        note("cuts the power", "");
         let unsynced = memory.undo.as_mut().map(std::mem::take).unwrap_or_default();
         for Write { key, value } in unsynced.into_iter().rev() {
             match value {
@@ -132,6 +134,7 @@ impl Engine for MemEngine {
                     return Ok(Swap::Refused { current: current.cloned() });
                 }
                 memory.write(commit.key, commit.new);
+                note("writes", "");
                 for effect in commit.effects {
                     memory.write(&effect.key, effect.value.as_deref());
                 }
@@ -168,6 +171,7 @@ impl Engine for MemEngine {
     fn sync(&self) -> Result<(), StorageError> {
         let mut memory = self.memory.lock();
         self.alive(&memory, "syncing")?;
+        note("syncs", "");
         if let Some(undo) = &mut memory.undo {
             undo.clear();
         }

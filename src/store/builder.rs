@@ -211,6 +211,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`OpenError`]; nothing that was stored is changed then.
+    #[cfg_attr(loom, track_caller)]
     pub fn open(self) -> Result<Store, OpenError> {
         self.check()?;
         let span = Span::opening(&self.name);

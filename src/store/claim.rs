@@ -71,6 +71,7 @@ impl Inner {
 
     /// The same for a thread. Most of those that lose, and all that are told what is stored, are told so by the first
     /// look: kept apart from the steps that may wait, it costs a fraction of them.
+    #[cfg_attr(loom, track_caller)]
     pub(super) fn claim_here(self: &Arc<Self>, request: &Request) -> Result<Outcome, ClaimError> {
         let span = self.telemetry.claim_span(|| request.label());
         let told = match self.check(request) {

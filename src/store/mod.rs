@@ -184,6 +184,7 @@ impl Store {
     ///
     /// # Errors
     /// [`ClaimError`]. No error grants the key, and none frees it.
+    #[cfg_attr(loom, track_caller)]
     pub fn claim(&self, request: impl Into<Request>) -> Result<Outcome, ClaimError> {
         self.0.claim_here(&request.into())
     }

@@ -11,6 +11,7 @@ use crate::clock::{Moment, WallTime};
 use crate::error::StorageError;
 use crate::key;
 use crate::record;
+use crate::sync::Break;
 use std::time::Duration;
 
 /// The longest time between two openings that is believed.
@@ -30,7 +31,8 @@ impl RetentionClock {
     /// `high_water` in the store; the first opening finds none and believes the wall clock.
     pub(super) fn starting(wall: WallTime, high_water: Option<WallTime>, now: Moment) -> Self {
         let wall = wall.min(LATEST);
-        let start = high_water.map_or(wall, |mark| wall.clamp(mark, mark.after(STEP)));
+        let believed = high_water.map(|mark| wall.clamp(mark, mark.after(STEP)));
+        let start = believed.filter(|_| !Break::ClockBelieved.is()).unwrap_or(wall);
         Self { start, since: now }
     }
 

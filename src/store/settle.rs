@@ -14,7 +14,7 @@ use crate::error::Fault;
 use crate::lease::{Place, Refusal};
 use crate::protocol::decide::{self, Settling};
 use crate::record::{Durability, Kept, Omission};
-use crate::sync::{Break, Ordering};
+use crate::sync::{Break, Ordering, note};
 use crate::token::Token;
 use serde::Serialize;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ impl Claim {
     /// [`SettleError`]: *lost* if another was granted the key, which then keeps its own result; *already settled* if
     /// the key was [resolved](crate::Store::resolve) by hand, whatever with; *retry* with the claim if the result is too
     /// large or cannot be encoded ([`omit`](Claim::omit) it then), or if storage failed.
+    #[cfg_attr(loom, track_caller)]
     pub fn complete<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SettleError> {
         let act = self.0.store.completion(value);
         self.settle_here(act)
@@ -50,6 +51,7 @@ impl Claim {
     ///
     /// # Errors
     /// As [`complete`](Claim::complete).
+    #[cfg_attr(loom, track_caller)]
     pub fn complete_bytes(self, bytes: impl Into<Vec<u8>>) -> Result<(), SettleError> {
         let act = self.0.store.completion_of(bytes.into());
         self.settle_here(act)
@@ -69,6 +71,7 @@ impl Claim {
     ///
     /// # Errors
     /// As [`complete`](Claim::complete).
+    #[cfg_attr(loom, track_caller)]
     pub fn fail<T: Serialize + ?Sized>(self, reason: &T) -> Result<(), SettleError> {
         let act = self.0.store.failure(reason);
         self.settle_here(act)
@@ -78,6 +81,7 @@ impl Claim {
     ///
     /// # Errors
     /// As [`complete`](Claim::complete).
+    #[cfg_attr(loom, track_caller)]
     pub fn omit(self, reason: Omission) -> Result<(), SettleError> {
         self.settle_here(Ok(Act::Settle(Kept::Omitted(reason))))
     }
@@ -89,11 +93,14 @@ impl Claim {
     /// # Errors
     /// As [`complete`](Claim::complete); and [`SettleError::Interrupted`] if the lease had run out and the key was
     /// quarantined.
+    #[cfg_attr(loom, track_caller)]
     pub fn release(self) -> Result<(), SettleError> {
         self.settle_here(Ok(Act::Release))
     }
 
+    #[cfg_attr(loom, track_caller)]
     pub(super) fn settle_here(self, act: Result<Act, RetryCause>) -> Result<(), SettleError> {
+        note("settles", act.as_ref().map_or("settle", Act::name));
         on_this_thread(self.settle(Caller::Thread, act))
     }
 

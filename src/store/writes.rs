@@ -176,6 +176,7 @@ impl Claim {
     /// As [`complete`](Claim::complete): if the claim was *lost*, no effect landed. *Retry* also if an effect is no
     /// key, too large or one too many. A retry goes with the same effects, or is refused as
     /// [`RetryCause::OtherEffects`]: the first try may have landed, with its own.
+    #[cfg_attr(loom, track_caller)]
     pub fn complete_with<T: Serialize + ?Sized>(self, value: &T, effects: Writes) -> Result<(), SettleError> {
         let act = self.0.store.act_with(value, effects);
         self.settle_here(act)

@@ -88,6 +88,8 @@ pub enum Break {
     RecentKept,
     /// A record is kept, to be told again, though the shard has moved since it was looked for (rule 22).
     RecentFilledLate,
+    /// An opening believes the wall clock, however far it has moved since the last one (rule 23).
+    ClockBelieved,
     /// A batch that fails leaves the records that had landed (rule 24).
     NotSwappedBack,
     /// An opening draws its tokens by the clock alone, whatever ceiling it finds (rule 8).

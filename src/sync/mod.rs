@@ -13,6 +13,8 @@ mod imp;
 #[cfg(not(any(loom, shuttle)))]
 #[path = "real.rs"]
 mod imp;
+#[cfg(loom)]
+mod steps;
 
 use crossbeam_utils::CachePadded;
 use std::cell::RefCell;
@@ -25,6 +27,23 @@ use std::time::Duration;
 
 pub use breaks::Break;
 pub(crate) use imp::{AtomicU64, Guard, Mutex, Ordering, ThreadId, hash_seed, process_seed, spawn};
+#[cfg(loom)]
+pub use steps::Steps;
+
+/// Puts what the store does among the steps of a model's run; outside models it is nothing.
+#[cfg(loom)]
+#[track_caller]
+pub(crate) fn note(does: &'static str, what: &'static str) {
+    Steps::note(if what.is_empty() {
+        does.into()
+    } else {
+        std::borrow::Cow::from(format!("{does}: {what}"))
+    });
+}
+
+/// Puts what the store does among the steps of a model's run; outside models it is nothing.
+#[cfg(not(loom))]
+pub(crate) const fn note(_does: &'static str, _what: &'static str) {}
 
 /// A flag that one side raises and the other side waits for and takes down: a thread, or a task.
 ///
@@ -51,6 +70,7 @@ impl Signal {
     }
 
     /// Raises the flag and wakes the waiter, if there is one.
+    #[cfg_attr(loom, track_caller)]
     pub fn notify(&self) {
         let waker = {
             let mut flag = self.flag.lock();
@@ -66,6 +86,7 @@ impl Signal {
     }
 
     /// Waits until the flag is up and takes it down.
+    #[cfg_attr(loom, track_caller)]
     pub fn wait(&self) {
         let mut flag = self.flag.lock();
         while !flag.raised {

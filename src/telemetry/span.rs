@@ -2,6 +2,7 @@
 
 use super::Telemetry;
 use crate::key::KeyLabel;
+use crate::sync::note;
 use crate::token::Token;
 use std::fmt::Display;
 use std::future::Future;
@@ -13,7 +14,9 @@ pub(crate) struct Span(#[cfg(feature = "tracing")] tracing::Span);
 #[cfg(not(feature = "tracing"))]
 #[allow(clippy::unused_self, unused_variables)]
 impl Span {
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn opening(store: &str) -> Self {
+        note("opens the store", "");
         Self()
     }
 
@@ -25,7 +28,9 @@ impl Span {
         step()
     }
 
-    pub(crate) fn state(&self, state: &'static str, attempt: Option<u32>) {}
+    pub(crate) fn state(&self, state: &'static str, attempt: Option<u32>) {
+        note("is told", state);
+    }
 
     pub(crate) fn error(&self, error: &dyn Display) {}
 
@@ -35,7 +40,9 @@ impl Span {
 #[cfg(not(feature = "tracing"))]
 #[allow(clippy::unused_self, unused_variables)]
 impl Telemetry {
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn claim_span(&self, key: impl FnOnce() -> Option<KeyLabel>) -> Span {
+        note("claims", "");
         Span()
     }
 
@@ -76,7 +83,9 @@ use tracing::{Instrument as _, debug_span, info_span};
 #[cfg(feature = "tracing")]
 impl Span {
     /// An opening, of a store that is to be called `store`.
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn opening(store: &str) -> Self {
+        note("opens the store", "");
         Self(info_span!(target: TARGET, "open", store, error = Empty))
     }
 
@@ -91,6 +100,7 @@ impl Span {
 
     /// What has become of it.
     pub(crate) fn state(&self, state: &'static str, attempt: Option<u32>) {
+        note("is told", state);
         self.0.record("state", state);
         if let Some(attempt) = attempt {
             self.0.record("attempt", attempt);
@@ -110,7 +120,9 @@ impl Span {
 #[cfg(feature = "tracing")]
 impl Telemetry {
     /// A claim of one key.
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn claim_span(&self, key: impl FnOnce() -> Option<KeyLabel>) -> Span {
+        note("claims", "");
         Span(debug_span!(
             target: TARGET, "claim", store = &*self.store, key = key().map(display),
             state = Empty, attempt = Empty, error = Empty

@@ -9,6 +9,8 @@ mod models;
 mod world;
 
 #[cfg(loom)]
+pub(crate) use models::models;
+#[cfg(loom)]
 pub use models::{Still, broken, hanging_twin, model, twin};
 #[cfg(loom)]
 pub use world::{Fault, Faulty, LEASE_OVER, World, claim, value};

@@ -1,6 +1,6 @@
 //! Running models and their twins.
 
-use claimdb::{Break, Clock, Moment, Signal, WallTime};
+use claimdb::{Break, Clock, Moment, Signal, Steps, WallTime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,6 +12,20 @@ const TWINS: usize = 3;
 /// Set for the process of a twin that hangs.
 const CHILD: &str = "CLAIMDB_TWIN";
 
+/// A test for each model, which has the model's name: `name, bound, body;`, with what [`model`] is given. What one run does
+/// on its own has the name with `_once`.
+macro_rules! models {
+    ($($name:ident, $bound:expr, $body:expr;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                $crate::support::model(stringify!($name), $bound, $body);
+            }
+        )+
+    };
+}
+pub(crate) use models;
+
 /// Runs `body` in every interleaving, with at most `bound` preemptions if given, and prints how many there
 /// were.
 pub fn model(name: &str, bound: Option<usize>, body: impl Fn() + Sync + Send + 'static) {
@@ -20,6 +34,7 @@ pub fn model(name: &str, bound: Option<usize>, body: impl Fn() + Sync + Send + '
     let start = Instant::now();
     check(bound, move || {
         counted.fetch_add(1, Ordering::Relaxed);
+        Steps::follow();
         body();
     });
     let bound = bound.map_or("exhaustive".to_owned(), |bound| format!("at most {bound} preemptions"));

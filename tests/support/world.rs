@@ -22,6 +22,8 @@ pub enum Fault {
     Sync,
     /// A sync panics, and the same is lost.
     SyncPanics,
+    /// A commit with effects lands as several, one after another.
+    Apart,
     /// A sync works, and this is done before it returns.
     During(Box<dyn FnOnce() + Send>),
 }
@@ -84,6 +86,18 @@ fn panic_quietly() -> ! {
     std::panic::resume_unwind(Box::new("on purpose"))
 }
 
+impl Opened {
+    fn apart(&self, commit: &Commit<'_>) -> Result<Swap, StorageError> {
+        let landed = self.engine.commit(&[Commit { effects: &[], ..*commit }]).remove(0)?;
+        for effect in commit.effects {
+            let before = self.engine.read(&effect.key)?;
+            let alone = Commit::swap(&effect.key, before.as_deref(), effect.value.as_deref());
+            self.engine.commit(&[alone]).remove(0)?;
+        }
+        Ok(landed)
+    }
+}
+
 impl Engine for Opened {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let read = self.engine.read(key);
@@ -97,6 +111,7 @@ impl Engine for Opened {
                 Fault::Commit(end) | Fault::Panic(end) | Fault::Unheard(end) => {
                     commit.key.ends_with(end.as_bytes())
                 }
+                Fault::Apart => !commit.effects.is_empty(),
                 _ => false,
             });
             if let Some(Fault::Commit(_)) = fault {
@@ -104,6 +119,9 @@ impl Engine for Opened {
             }
             if let Some(Fault::Panic(_)) = fault {
                 panic_quietly();
+            }
+            if let Some(Fault::Apart) = fault {
+                return self.apart(commit);
             }
             let landed = self.engine.commit(std::slice::from_ref(commit)).remove(0);
             if fault.is_some() {

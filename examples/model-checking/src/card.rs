@@ -23,7 +23,10 @@ impl Cards {
     ///
     /// # Errors
     /// If a greater token was seen.
+    #[cfg_attr(loom, track_caller)]
     pub fn charge(&self, order: &str, cents: u64, token: Token) -> Result<String, TooOld> {
+        #[cfg(loom)]
+        claimdb::Steps::note(format!("asks for {cents} cents"));
         self.account(order, token, |account| {
             let receipt = format!("{cents} cents, charge {}", account.receipts.len() + 1);
             account.receipts.push(receipt.clone());

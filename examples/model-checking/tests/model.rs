@@ -2,7 +2,7 @@
 #![cfg(loom)]
 
 use claimdb::backend::Mem;
-use claimdb::{ManualClock, Store, SyncBy};
+use claimdb::{ManualClock, Steps, Store, SyncBy};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -24,6 +24,7 @@ fn model(name: &'static str, body: impl Fn() + Sync + Send + 'static) {
     builder.max_branches = 100_000;
     builder.check(move || {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Steps::follow(); // if this run fails, it is shown step by step
         body();
     });
     let schedules = schedules.load(std::sync::atomic::Ordering::Relaxed);
