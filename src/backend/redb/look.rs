@@ -7,7 +7,7 @@
 
 use super::errors::{guarded, has_something, opened};
 use super::overlay::Overlay;
-use super::scan::{Pair, Pairs};
+use super::scan::{Pair, Pairs, Search};
 use super::{Bytes, Redb, TABLE, scan};
 use crate::backend::folder::Folder;
 use crate::backend::{Commit, Engine, Swap, Visit};
@@ -156,14 +156,17 @@ impl LookEngine {
 
 impl Engine for LookEngine {
     /// Not of a key that has another one's place or its double beside it: a bit that changes can make two keys one, and nobody
-    /// can tell then whose value it is.
+    /// can tell then whose value it is. Nor is a key told as absent where another page lies in the place of its own.
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let table = self.guarded("reading from", || self.table())?;
         let found =
             self.guarded("reading from", || Ok(table.get(key)?.map(|value| value.value().to_vec())))?;
         // What is beside it may lie on a page that cannot be read, which says nothing of this key.
-        let is_alone = self.guarded("reading from", || scan::is_alone(&table, key)).unwrap_or(true);
-        if found.is_some() && !is_alone {
+        let is_so = self.guarded("reading from", || match found {
+            Some(_) => scan::is_alone(&table, key),
+            None => scan::is_absent(&table, key),
+        });
+        if !is_so.unwrap_or(true) {
             return self.guarded("reading from", scan::out_of_order);
         }
         Ok(found)
@@ -178,16 +181,23 @@ impl Engine for LookEngine {
     }
 
     /// In one go, since nothing changes meanwhile: each search for where to go on follows the keys of pages above, and if it
-    /// is those that are damaged it would pass over what can be read.
+    /// is those that are damaged it would pass over what can be read. So would the walk alone where it is a page that lies in another's
+    /// place.
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
-        let mut pairs = self.guarded("scanning", || Pairs::behind(&self.table()?, prefix, after))?;
+        let table = self.guarded("scanning", || self.table())?;
+        let mut pairs = self.guarded("scanning", || Pairs::behind(&table, prefix, after))?;
+        let mut search = Search::beside(table, prefix, after);
         loop {
             let mut page: Vec<Pair> = Vec::new();
             let read = self.guarded("scanning", || pairs.read_page(prefix, &mut page));
+            let agree = search.agrees(&mut page, pairs.next_key());
             for (key, value) in &page {
                 if visit(key, value) == ControlFlow::Break(()) {
                     return Ok(());
                 }
+            }
+            if !agree {
+                return self.guarded("scanning", scan::out_of_order);
             }
             if read? {
                 return Ok(());
