@@ -3,7 +3,7 @@
 //! ```text
 //! lock     held by flock(2) for the time of an opening; its text is the process id, for people
 //! format   "claimdb 1 sled": written after the first sync; where it is, the engine must find records
-//! clean    there between a clean close and the next opening; the length of the engine's file at that close
+//! clean    there between a clean close and the next opening, see `closed.rs`
 //! tail     the checksum of the end of sled's log at a clean close, see `sled/log.rs`
 //! reserve  room on the disk, see `reserve.rs`
 //! sled/    the engine's own files, in a folder that is named for it
@@ -12,11 +12,11 @@
 //!
 //! While a store is compacted or repaired there are three more, see `replace.rs`.
 
+use super::closed;
 use super::files::{files_in, is_file_or_gone, is_folder_or_gone, sync_above, sync_folder, write_synced};
-use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, read_format};
+use super::format::{FORMAT_PREFIX, FORMAT_VERSION, Files, REDB, SLED, read_format};
 use super::owner::may_be_used;
 use super::replace;
-#[cfg(feature = "sled")]
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::{InvalidSetting, OpenError, StorageError, StoreDamage};
 use crate::sync::Mutex;
@@ -129,33 +129,28 @@ impl Folder {
         Ok(Self { path, files, existed, marked: Mutex::new(existed), lock })
     }
 
-    /// Whether the engine's main file is there and no shorter than at the last close. To be asked before the engine opens,
-    /// which makes a new file where it finds none, and before anything else is looked at or moved.
-    pub(super) fn has_whole_main(&self) -> Result<(), OpenError> {
+    /// Whether the engine's main file is there. To be asked before the engine opens, which makes a new file where it finds none,
+    /// and before anything else is looked at or moved.
+    pub(super) fn has_main(&self) -> Result<(), OpenError> {
         let Files { engine, main } = self.files;
-        let (file, length) = (format!("{engine}/{main}"), self.main_length()?);
-        let held_records = || self.existed || has_been_store(&self.path, self.files);
+        let is_left = || self.existed || has_been_store(&self.path, self.files);
+        if self.main_length()? > 0 || !is_left() {
+            return Ok(());
+        }
         let places = replace::FOLDERS.map(|folder| format!("{folder}/{engine}"));
         let moved = places.into_iter().find(|place| self.path.join(place).join(main).exists());
-        let damage = match (length, self.was_closed_with()?, moved) {
-            (0, _, Some(found)) if held_records() => StoreDamage::Moved { file, found },
-            (_, Some(closed_with), _) if length < closed_with => {
-                StoreDamage::Cut { file, length, closed_with }
-            }
-            (0, _, _) if held_records() => StoreDamage::Gone { file },
-            _ => return Ok(()),
+        let file = match self.existed {
+            true => format!("{engine}/{main}"),
+            // Nothing tells any more whose it was.
+            false => [SLED, REDB].map(|files| format!("{}/{}", files.engine, files.main)).join("` or `"),
         };
-        Err(OpenError::damaged(self.name(), &damage))
-    }
-
-    /// Whether something was written behind the end that the engine's main file had at the last close, for an engine that
-    /// writes nothing behind it while it is closed.
-    #[cfg(feature = "redb")]
-    pub(super) fn is_longer_than_closed(&self) -> io::Result<Option<StoreDamage>> {
-        let Some(closed_with) = self.clean_close()? else { return Ok(None) };
-        let length = fs::metadata(self.main())?.len();
-        let file = format!("{}/{}", self.files.engine, self.files.main);
-        Ok((length > closed_with).then_some(StoreDamage::Longer { file, length, closed_with }))
+        Err(OpenError::damaged(
+            self.name(),
+            &match moved {
+                Some(found) => StoreDamage::Moved { file, found },
+                None => StoreDamage::Gone { file },
+            },
+        ))
     }
 
     /// Unless the last close was clean, syncs every file and drops it from the page cache, which after a failed sync can
@@ -223,25 +218,10 @@ impl Folder {
             return;
         }
         let Ok(length @ 1..) = self.main_length() else { return };
-        let _ = write_synced(&self.path.join("clean"), format!("{length}\n").as_bytes())
-            .and_then(|()| sync_folder(&self.path));
-    }
-
-    /// The same as [`clean_close`](Self::clean_close), told to an opening.
-    pub(super) fn was_closed_with(&self) -> Result<Option<u64>, OpenError> {
-        self.clean_close().map_err(self.failed("reading the file `clean` in"))
-    }
-
-    /// Forgets that the last opening ended well, since that is about to change.
-    pub(super) fn not_closed_cleanly(&self) -> io::Result<()> {
-        match fs::remove_file(self.path.join("clean")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => sync_folder(&self.path),
-        }
+        let _ = closed::write(&self.path, length);
     }
 
     /// Moves files into a folder `aside-` and the date, for people; tells where that is.
-    #[cfg(feature = "sled")]
     pub(super) fn put_aside(&self, files: &[PathBuf]) -> io::Result<PathBuf> {
         let aside = self.path.join(format!("aside-{}", SystemClock::new().wall().utc()));
         DirBuilder::new().recursive(true).mode(0o700).create(&aside)?;
@@ -259,16 +239,6 @@ impl Folder {
         sync_folder(&self.path)?;
         opening::put_aside(&aside, files.len());
         Ok(aside)
-    }
-
-    /// With how long a main file the store was closed; `None` if the last opening did not end well. A note that cannot be
-    /// read is not taken for none: what is looked for after a clean close alone would go unseen.
-    pub(super) fn clean_close(&self) -> io::Result<Option<u64>> {
-        match fs::read(self.path.join("clean")) {
-            Ok(text) => Ok(String::from_utf8_lossy(&text).trim_end().parse().ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// None where there is none.

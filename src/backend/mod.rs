@@ -19,6 +19,8 @@
 //! - At most one engine of a place is open, in all processes.
 
 #[cfg(any(feature = "sled", feature = "redb"))]
+mod closed;
+#[cfg(any(feature = "sled", feature = "redb"))]
 mod files;
 #[cfg(any(feature = "sled", feature = "redb"))]
 mod folder;

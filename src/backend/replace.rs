@@ -54,9 +54,7 @@ pub(super) trait InFolder: Backend {
 
     /// Makes a store openable that is refused for what a repair gets past. If that cannot be, nothing is changed. Tells
     /// where the checksum of the last close is, if the files do not match it and it was put aside.
-    fn make_openable(&self) -> Result<Option<PathBuf>, OpenError> {
-        Ok(None)
-    }
+    fn make_openable(&self) -> Result<Option<PathBuf>, OpenError>;
 }
 
 /// Shows `fill` the store and a fresh one. If it is content, the fresh one's files take the place of the store's; else
@@ -90,6 +88,17 @@ pub(super) fn replace<T, E: From<OpenError>>(
 }
 
 fn begin(folder: &Folder) -> io::Result<()> {
+    // They would come into this folder, and leave the old ones where the link leads.
+    for path in [folder.engine(), folder.main(), folder.blobs()] {
+        if path.is_symlink() {
+            let name = path.strip_prefix(folder.path()).unwrap_or(&path).display();
+            let reason = format!(
+                "`{name}` is a symbolic link, which new files would take the place of: put what it leads to in its place, or \
+                 move the whole folder of the store to where that is"
+            );
+            return Err(io::Error::other(reason));
+        }
+    }
     for name in [FRESH, REPLACED] {
         if folder.path().join(name).try_exists()? {
             let reason = format!("`{name}` stands there and is not claimdb's; move it away");

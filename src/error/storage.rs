@@ -70,7 +70,11 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let advice = if self.is_damage { "; restore a backup, or close the store and repair it" } else { "" };
+        let advice = if self.is_damage {
+            "; restore a backup, or repair the store while nobody has it open"
+        } else {
+            ""
+        };
         write!(f, "{}{advice}", self.without_advice())
     }
 }

@@ -79,6 +79,8 @@ pub(crate) enum StoreDamage {
     OtherFiles { says: String, engine: &'static str, line: String },
     #[error("its file `tail` is not what claimdb wrote")]
     Tail,
+    #[error("its file `clean` is not what claimdb wrote")]
+    Clean,
     #[error(
         "its log `sled/db` has checksum {found:08x} and by its file `tail` was closed with {left:08x}; something changed \
          one of the two since"
@@ -148,6 +150,7 @@ impl StoreDamage {
             // A repair does without what cannot be read of these.
             Self::OwnEntries { .. }
             | Self::Longer { .. }
+            | Self::Clean
             | Self::Ceiling(_)
             | Self::OddCeiling { .. }
             | Self::NoCeiling

@@ -4,7 +4,7 @@
 
 #[cfg(feature = "tracing")]
 use super::{TARGET, tell};
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 use std::path::Path;
 
 /// The last opening ended in a crash, a kill or a failed sync.
@@ -19,7 +19,7 @@ pub(crate) fn unclean_end() {
 }
 
 /// So many files are in a folder of the store's now.
-#[cfg(feature = "sled")]
+#[cfg(any(feature = "sled", feature = "redb"))]
 pub(crate) fn put_aside(folder: &Path, files: usize) {
     #[cfg(feature = "tracing")]
     tell(|| {

@@ -100,7 +100,8 @@ fn cause(error: Error) -> Box<dyn std::error::Error + Send + Sync> {
     match error {
         Error::Io(error) => error.into(),
         Error::PreviousIo => {
-            "redb refuses everything since an error of its disk; look at that, then close the store and open it again".into()
+            "redb refuses everything since an error of its disk; look at that, then open the store anew"
+                .into()
         }
         error => format!("redb: {}", readable(&error.to_string())).into(),
     }

@@ -8,7 +8,7 @@
 use super::errors::{guarded, has_something, opened};
 use super::overlay::Overlay;
 use super::scan::{Pair, Pairs, Search};
-use super::{Bytes, Redb, TABLE, scan};
+use super::{Bytes, Redb, TABLE, other_length, scan};
 use crate::backend::folder::Folder;
 use crate::backend::{Commit, Engine, Swap, Visit};
 use crate::error::{OpenError, Remedy, StorageError};
@@ -34,16 +34,21 @@ impl Redb {
     /// Opens what there is, to be read.
     pub(super) fn look(&self) -> Result<LookEngine, OpenError> {
         let folder = self.locked(true)?;
-        if !folder.main().exists() {
-            return Err(OpenError::NoStore { place: folder.name() });
-        }
+        folder.has_sound_note()?;
         self.look_into(Arc::new(folder))
     }
 
-    /// The same in a folder whose lock is held.
-    fn look_into(&self, folder: Arc<Folder>) -> Result<LookEngine, OpenError> {
+    /// The same in a folder whose lock is held, whatever the note of the last close is.
+    pub(super) fn look_into(&self, folder: Arc<Folder>) -> Result<LookEngine, OpenError> {
+        if !folder.main().exists() {
+            return Err(OpenError::NoStore { place: folder.name() });
+        }
         match self.open_whole(&folder).and_then(LookEngine::with_a_beginning_or_end) {
-            Err(refused @ OpenError::Damaged { .. }) => self.open_beside(&folder).map_err(|_| refused),
+            // That it was cut tells more than what redb finds amiss.
+            Err(refused @ OpenError::Damaged { .. }) => match self.open_beside(&folder) {
+                Ok(beside) => Ok(beside),
+                Err(_) => Err(other_length(&folder)?.unwrap_or(refused)),
+            },
             opened => opened,
         }
     }
@@ -104,9 +109,9 @@ impl Opened {
 /// The file in `folder`, as it was closed.
 fn overlay(folder: &Folder) -> io::Result<Overlay> {
     let file = File::open(folder.main())?;
-    let length = file.metadata()?.len();
+    let there = file.metadata()?.len();
     // What somebody has written behind its end is none of redb's.
-    let length = folder.clean_close()?.map_or(length, |closed_with| length.min(closed_with));
+    let length = folder.clean_close()?.map_or(there, |closed_with| there.min(closed_with));
     Ok(Overlay::over(file, length))
 }
 
@@ -222,9 +227,10 @@ impl Engine for LookEngine {
     /// By the checksums of all its pages: reading looks at none.
     fn is_as_written(&self) -> Result<(), StorageError> {
         const DOING: &str = "checking the file of";
-        let longer = self.folder.is_longer_than_closed();
-        let longer = longer.map_err(|error| StorageError::new(DOING, self.folder.name(), error))?;
-        if let Some(damage) = longer {
+        let other_length = self.folder.other_length();
+        let other_length =
+            other_length.map_err(|error| StorageError::new(DOING, self.folder.name(), error))?;
+        if let Some(damage) = other_length {
             return Err(StorageError::of_damage(DOING, self.folder.name(), damage.to_string()));
         }
         let checked = self.guarded(DOING, || {

@@ -127,19 +127,19 @@ impl Redb {
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
-        folder.has_whole_main()?;
+        folder.has_main()?;
         folder.read_anew()?;
         Ok(folder)
     }
 
     fn open_engine(&self) -> Result<RedbEngine, OpenError> {
         let folder = self.locked(self.must_exist)?;
+        folder.has_sound_note()?;
         let place = folder.name();
-        let longer = folder.is_longer_than_closed();
-        if let Some(damage) = longer.map_err(folder.failed("looking at the engine's file in"))? {
-            return Err(OpenError::damaged(place, &damage));
-        }
         let folder = Arc::new(folder);
+        if let Some(damage) = other_length(&folder)? {
+            return Err(self.with_remedy(damage, &folder));
+        }
         if folder.was_closed_with()?.is_some() {
             self.opens(&folder)?;
         }
@@ -159,6 +159,12 @@ impl Redb {
     }
 }
 
+/// What tells that redb's file has another length than it was closed with. redb writes nothing to one that is closed.
+fn other_length(folder: &Folder) -> Result<Option<OpenError>, OpenError> {
+    let damage = folder.other_length().map_err(folder.failed("reading the file `clean` in"))?;
+    Ok(damage.map(|damage| OpenError::damaged(folder.name(), &damage)))
+}
+
 /// Syncs what redb's own syncs leave out.
 fn sync_names(folder: &Folder) -> io::Result<()> {
     File::open(folder.main())?.sync_all()?;
@@ -175,6 +181,16 @@ impl InFolder for Redb {
 
     fn elsewhere(&self, path: PathBuf) -> Box<dyn Backend> {
         Box::new(Self { path, cache: self.cache, must_exist: false })
+    }
+
+    fn make_openable(&self) -> Result<Option<PathBuf>, OpenError> {
+        let folder = Arc::new(self.locked(true)?);
+        if folder.has_sound_note().is_err() {
+            // If redb opens nothing, nothing is changed.
+            self.look_into(Arc::clone(&folder))?;
+            folder.without_damaged_note()?;
+        }
+        Ok(None)
     }
 }
 

@@ -13,6 +13,7 @@
 //! as far as that snapshot did.
 
 use super::{SEGMENT_SIZE, snapshot};
+use crate::backend::closed::Note;
 use crate::backend::files::{files_in, write_synced};
 use crate::backend::folder::Folder;
 use crate::error::StoreDamage;
@@ -100,7 +101,7 @@ pub(super) fn write_tail(folder: &Folder) -> io::Result<()> {
 /// What is wrong with the part of the log that sled is about to read, after a clean close; `None` if it is whole or
 /// no checksum was left.
 pub(super) fn damage_in_tail(folder: &Folder) -> io::Result<Option<StoreDamage>> {
-    if folder.clean_close()?.is_none() {
+    if folder.note()? == Note::None {
         return Ok(None);
     }
     let text = match fs::read(tail(folder)) {

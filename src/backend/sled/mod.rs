@@ -130,11 +130,14 @@ impl InFolder for Sled {
 
     fn make_openable(&self) -> Result<Option<PathBuf>, OpenError> {
         let folder = self.locked()?;
-        match examine(&folder)? {
-            Examined::Sound(_) => Ok(None),
-            Examined::Mendable { mend, .. } => mend.carry_out(&folder),
-            Examined::Lost(damage) => Err(OpenError::damaged_with(folder.name(), &damage, Remedy::Backup)),
-        }
+        let tail_in = match examine(&folder)? {
+            Examined::Sound(_) => None,
+            Examined::Mendable { mend, .. } => mend.carry_out(&folder)?,
+            Examined::Lost(lost) => {
+                return Err(OpenError::damaged_with(folder.name(), &lost, Remedy::Backup));
+            }
+        };
+        folder.without_damaged_note().map(|()| tail_in)
     }
 }
 
@@ -146,13 +149,14 @@ impl Sled {
         }
         let folder = Folder::lock(&self.path, FILES)?;
         replace::mend(&folder)?;
-        folder.has_whole_main()?;
+        folder.has_main().and_then(|()| folder.is_not_cut())?;
         folder.read_anew()?;
         Ok(folder)
     }
 
     fn open_engine(&self) -> Result<SledEngine, OpenError> {
         let folder = self.locked()?;
+        folder.has_sound_note()?;
         let damaged = |damage, remedy| Err(OpenError::damaged_with(folder.name(), &damage, remedy));
         let plan = match examine(&folder)? {
             Examined::Sound(plan) => plan,
@@ -180,10 +184,9 @@ impl Sled {
             return Err(folder.failed("opening sled in")(io::Error::other(reason)));
         }
         let (db, config) = opened?;
-        let place = folder.name();
         // The token ceiling at least has been there since before the folder was marked.
         if folder.existed() && (!db.was_recovered() || db.is_empty()) {
-            return Err(OpenError::damaged(place, &StoreDamage::NothingFound { engine: "sled" }));
+            return Err(OpenError::damaged(folder.name(), &StoreDamage::NothingFound { engine: "sled" }));
         }
         let (barrier, room) = (Barrier::new(&folder)?, Room::new(&folder)?);
         let lock = SledsLock::find(&folder.main());

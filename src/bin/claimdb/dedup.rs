@@ -120,7 +120,9 @@ fn has_place_for_store(folder: &Path) -> Result<(), Failure> {
 /// Whether a file or folder of a store's is named so while it is made: that may have been cut off, or go on in another
 /// process, and be over in this moment.
 fn is_of_begun_store(name: &OsStr) -> bool {
-    ["lock", "sled", "reserve", "format.new", "format", "clean", "tail"].iter().any(|known| name == *known)
+    ["lock", "sled", "reserve", "format.new", "format", "clean.new", "clean", "tail"]
+        .iter()
+        .any(|known| name == *known)
 }
 
 fn holds_no_key(store: &Store) -> Result<bool, Failure> {
