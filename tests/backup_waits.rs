@@ -7,7 +7,7 @@
 mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
-use claimdb::{ClaimError, Fault, ManualClock, OpenError, Request, StorageError, Store, Writes};
+use claimdb::{ClaimError, CopyError, Fault, ManualClock, OpenError, Request, StorageError, Store, Writes};
 use hooks::{At, Hooked, until};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -240,4 +240,21 @@ fn beside_a_long_sweep_a_backup_begins() {
     });
     assert_eq!(store.sweep(usize::MAX).unwrap().deleted, 3);
     backing_up.recv().unwrap().join().unwrap().expect("P6 never stuck: a sweep kept a backup from beginning");
+}
+
+#[test]
+fn a_backup_that_is_refused_beside_another_takes_nothing_from_it() {
+    let (source, target, clock) = (Slow::default(), Hooked::new(), ManualClock::new());
+    let store = open(&source, &clock);
+    let (other, writer) = (store.clone(), store.clone());
+    target.on(At::Commit, move || {
+        let refused = other.backup_to(&Mem::new());
+        assert!(matches!(refused, Err(CopyError::Busy { .. })), "two backups at once: {refused:?}");
+    });
+    // The page was read, and is changed before it is written.
+    target.on(At::Commit, move || writer.write(both(2)).unwrap());
+    store.backup_to(&target).unwrap();
+    let copy = Store::builder(target).clock(clock).open().unwrap();
+    let found = (value(&copy, "a"), value(&copy, "z"));
+    assert_eq!(found, (Some(2), Some(2)), "rule 25: a backup is of no one moment: it watched no more");
 }

@@ -288,3 +288,41 @@ fn what_bytes_say_of_themselves_does_not_bind_decoding() {
         }
     }
 }
+
+#[test]
+fn a_result_by_hand_is_bound_by_the_limit_as_well() {
+    let faulty = Faulty::new();
+    let store = builder(&faulty).value_limit(100).open().unwrap();
+    for resolution in [Resolution::completed_bytes, Resolution::failed_bytes] {
+        let request = Request::new("k").on_interrupt(OnInterrupt::Quarantine);
+        let token = store.claim(request).unwrap().granted().unwrap().token();
+        let before = faulty.stored(b"");
+        let error = store.resolve("k", token, resolution(vec![7; 101])).expect_err("it is too long");
+        assert!(matches!(error, AdminError::TooLarge { length: 101, limit: 100, .. }), "{error:?}");
+        assert_eq!(faulty.stored(b""), before, "the record was changed");
+        assert!(store.resolve("k", token, resolution(vec![7; 100])).expect("it fits"));
+        assert!(store.remove("k").unwrap());
+    }
+}
+
+#[test]
+fn two_requests_for_one_key_on_different_terms_are_refused_by_name() {
+    let store = builder(&Faulty::new()).open().unwrap();
+    let ask = || Request::new("k");
+    for (first, second, says_so) in [
+        (ask().max_attempts(3), ask().max_attempts(4), "max_attempts is 4"),
+        (ask().max_attempts(3), ask(), "max_attempts is not set"),
+        (ask(), ask().lease(MILLI), "lease is 1ms"),
+    ] {
+        let error = store.claim_all([first, second]).expect_err("only one of them can be granted");
+        says(&error, &[says_so, "what an earlier request for the same key says"]);
+    }
+    assert_eq!(store.stats().entries, 0);
+}
+
+#[test]
+fn a_lock_waits_for_a_day_at_most() {
+    let store = builder(&Faulty::new()).open().unwrap();
+    assert!(store.lock("k", MAX_WAIT).expect("this is allowed").is_some());
+    says(&store.lock("k", MAX_WAIT + NANO).expect_err("this makes no sense"), &["wait is", "at most 24 h"]);
+}

@@ -7,7 +7,9 @@
 mod hooks;
 
 use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
-use claimdb::{ClaimError, Key, ManualClock, OpenError, StorageError, Store, SyncBy};
+use claimdb::{
+    ClaimError, Durability, Key, ManualClock, OpenError, Outcome, Request, StorageError, Store, SyncBy,
+};
 use hooks::Hooked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,4 +93,27 @@ fn of_several_that_fail_the_first_is_told() {
     let told = store.claim_all(["a-x", "b-x"]);
     let Err(ClaimError::Failed { key, .. }) = told else { panic!("P9 fail closed: {told:?}") };
     assert_eq!(key, Key::new("a-x").unwrap().label(), "the error names another than the first");
+}
+
+#[test]
+fn what_was_swapped_back_leaves_nothing_in_memory() {
+    let hooked = Hooked::new();
+    let store = Store::builder(hooked.clone()).clock(ManualClock::new()).open().unwrap();
+    hooked.break_key(Some("b"));
+    assert!(store.claim_all(["a", "b"]).is_err(), "P9 fail closed");
+    hooked.break_key(None);
+    assert_eq!(store.stats().entries, 0, "nobody has these keys, and nothing is stored of them");
+    let again = store.claim("a").unwrap().granted().expect("it is free");
+    assert_eq!((again.attempt(), again.previous()), (1, None), "rule 24: it was never claimed");
+}
+
+#[test]
+fn claims_in_memory_alone_are_granted_without_a_sync() {
+    let hooked = Hooked::new();
+    let store = Store::builder(hooked).clock(ManualClock::new()).open().unwrap();
+    let before = store.stats().syncs;
+    let request = |key: &str| Request::new(key).durability(Durability::Result);
+    let told = store.claim_many([request("a"), request("b")]);
+    assert!(told.iter().all(|told| matches!(told, Ok(Outcome::Granted(_)))), "{told:?}");
+    assert_eq!(store.stats().syncs, before, "nothing was written that a sync would make durable");
 }

@@ -6,7 +6,7 @@
 #[allow(dead_code)] // each test file uses a part
 mod faults;
 
-use claimdb::backend::{Backend, Engine, Mem};
+use claimdb::backend::{Backend, Commit, Engine, Mem, Swap, Visit};
 use claimdb::{
     Claim, CopyError, Durability, ManualClock, Omission, OnInterrupt, OpenError, Outcome, Request,
     Resolution, Settled, StorageError, Store, SyncBy, Token, WallTime,
@@ -14,6 +14,7 @@ use claimdb::{
 use faults::{FAULTS, Fault, Faulty};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -309,4 +310,65 @@ fn what_cannot_be_read_is_copied_as_it_is_and_its_key_stays_taken() {
     assert!(store.kv("values").get(0_u64.to_be_bytes()).is_err(), "P9: a damaged value reads as absent");
     assert_eq!(target.stored(&key)[0].1, bytes);
     assert_eq!((copied.records, copied.values, copied.unreadable), (203, 99, 2));
+}
+
+#[test]
+fn large_values_are_copied_a_few_at_a_time() {
+    let calls = |length: usize| {
+        let (place, clock) = (Faulty::new(), ManualClock::new());
+        let store = open(&place, &clock);
+        for n in 0..4 {
+            store.kv("values").put([n], vec![7; length]).unwrap();
+        }
+        store.close().unwrap();
+        place.arm(0, 0, Fault::FailBefore);
+        assert_eq!(migrate(&place, &Mem::new(), &clock).unwrap().values, 4);
+        place.calls()
+    };
+    assert!(calls(600 << 10) > calls(600), "a copy holds what it copies in memory at once");
+}
+
+/// A place in which somebody else writes as well: what comes after the mark is refused.
+#[derive(Debug)]
+struct Shared;
+
+#[derive(Debug)]
+struct SharedEngine(Box<dyn Engine>, AtomicBool);
+
+impl Backend for Shared {
+    fn open(&self) -> Result<Box<dyn Engine>, OpenError> {
+        Ok(Box::new(SharedEngine(Mem::new().open()?, AtomicBool::new(false))))
+    }
+}
+
+impl Engine for SharedEngine {
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.0.read(key)
+    }
+
+    fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
+        if !self.1.swap(true, Ordering::SeqCst) {
+            return self.0.commit(commits);
+        }
+        commits.iter().map(|_| Ok(Swap::Refused { current: Some(b"another's".to_vec()) })).collect()
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.0.scan(prefix, after, visit)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn a_copy_into_which_somebody_else_writes_is_none() {
+    let clock = ManualClock::new();
+    let (source, _) = filled(&clock);
+    let told = migrate(&source, &Shared, &clock);
+    assert!(
+        matches!(told, Err(CopyError::NotEmpty { .. })),
+        "P9: what was refused was told as copied: {told:?}"
+    );
 }

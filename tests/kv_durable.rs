@@ -305,3 +305,29 @@ fn tasks_complete_with_effects() {
     assert!(matches!(told, std::task::Poll::Ready(Ok(()))), "{told:?}");
     assert!(store.kv("v").get("e").unwrap().is_some());
 }
+
+#[test]
+fn after_a_failed_sync_values_are_refused_if_any_of_them_was_written_without_one() {
+    for durability in [Durability::Full, Durability::Relaxed] {
+        let faulty = Faulty::new();
+        let store = Store::builder(faulty.clone()).durability(durability).open().unwrap();
+        let values = store.kv("v");
+        values.put("early", "1").unwrap();
+        let claim = store.claim("k").unwrap().granted().unwrap();
+        claim.complete_with("done", Writes::new().put("v", "beside", "2")).unwrap();
+        faulty.syncs(Syncs::Fail);
+        if durability == Durability::Relaxed {
+            values.put("late", "3").expect("it asks for no sync");
+        }
+        assert!(store.sync().is_err());
+        for key in ["early", "beside", "none"] {
+            let told = values.get(key);
+            match durability {
+                Durability::Relaxed => {
+                    assert!(is_poisoned(told), "P9 fail closed: nothing says which is lost")
+                }
+                _ => assert_eq!(told.unwrap().is_some(), key != "none", "{key} is durable"),
+            }
+        }
+    }
+}

@@ -6,9 +6,11 @@
 #[allow(dead_code)] // each test file uses a part
 mod hooks;
 
-use claimdb::{Claim, ManualClock, Outcome, Request, Store, SyncBy};
+use claimdb::{Claim, Durability, ManualClock, Outcome, Request, Store, SyncBy};
 use hooks::{At, Hooked};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -103,4 +105,49 @@ fn a_holder_has_had_the_key_since_it_was_granted() {
         }
         other => panic!("P1 one holder: {other:?}"),
     }
+}
+
+#[test]
+fn what_is_settled_while_its_record_is_read_is_not_told_before_its_sync() {
+    let world = World::new();
+    let claim = world.grant();
+    let ((syncs, is_synced), (go_on, goes_on)) = (channel(), channel());
+    world.backend.on(At::Read, move || {
+        thread::spawn(move || claim.complete("done"));
+        is_synced.recv().unwrap();
+    });
+    world.backend.on(At::Sync, move || {
+        syncs.send(()).unwrap();
+        goes_on.recv().unwrap();
+    });
+    let told = world.store.get("k").unwrap();
+    go_on.send(()).unwrap();
+    assert!(told.is_none(), "P4 durable before told: {told:?}");
+}
+
+#[test]
+fn a_claim_in_memory_does_not_go_by_a_record_that_has_changed_since_it_was_read() {
+    let world = World::new();
+    let request = || Request::new("k").durability(Durability::Result);
+    let store = world.store.clone();
+    world.backend.on(At::HasRead, move || {
+        store.claim(request()).unwrap().granted().unwrap().complete("done").unwrap();
+    });
+    let told = world.store.claim(request()).unwrap();
+    assert!(matches!(told, Outcome::Settled(_)), "P8 remembered: what is done was granted again: {told:?}");
+}
+
+#[test]
+fn a_sweep_keeps_what_is_being_claimed_and_counts_it() {
+    let world = World::new();
+    let request = || Request::new("k").retention(LEASE);
+    world.store.claim(request()).unwrap().granted().unwrap().complete("done").unwrap();
+    world.clock.advance(LEASE);
+    let (store, swept) = (world.store.clone(), Arc::new(Mutex::new(None)));
+    let told = Arc::clone(&swept);
+    world.backend.on(At::Commit, move || *told.lock().unwrap() = Some(store.sweep(10).unwrap()));
+    let claim = world.store.claim(request()).unwrap().granted().expect("it is forgotten");
+    let swept = swept.lock().unwrap().take().expect("the claim commits");
+    assert_eq!((swept.deleted, swept.kept, swept.dropped), (0, 1, 0), "rule 21: it is being claimed");
+    claim.complete("again").unwrap();
 }

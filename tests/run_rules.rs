@@ -139,3 +139,17 @@ fn a_task_goes_by_the_same_rule() {
     assert!(matches!(told, Err(RunError::Work(_))), "{told:?}");
     assert_eq!(next(&store, "k"), "failed declined");
 }
+
+#[test]
+fn a_release_that_cannot_be_stored_leaves_the_works_error_and_drops_the_claim() {
+    let hooked = hooks::Hooked::new();
+    let store = Store::builder(hooked.clone()).clock(ManualClock::new()).open().unwrap();
+    let told = store.run("k", |_| {
+        hooked.break_key(Some("k"));
+        work(Work::Fails)
+    });
+    hooked.break_key(None);
+    store.sync().unwrap(); // of what that write may have left
+    assert!(matches!(&told, Err(RunError::Work(error)) if error == "declined"), "{told:?}");
+    assert_eq!(next(&store, "k"), "attempt 2", "rule 15: work that may have acted is a former attempt");
+}

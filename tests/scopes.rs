@@ -178,3 +178,15 @@ fn a_lock_is_live_and_is_no_claim_of_its_scope() {
     assert!(scope.claim("k").unwrap().granted().is_some(), "a lock takes no room");
     drop(lock);
 }
+
+#[test]
+fn a_scope_is_emptied_under_one_sync() {
+    let (store, _, _) = world();
+    let scope = store.scope("s").unwrap();
+    for n in 0..10 {
+        scope.claim(n.to_string()).unwrap().granted().unwrap().complete("done").unwrap();
+    }
+    let before = store.stats().syncs;
+    assert_eq!(scope.empty(LiveClaims::Refuse).unwrap(), 10);
+    assert_eq!(store.stats().syncs - before, 1, "a sync is shared by what one call removes");
+}

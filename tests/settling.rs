@@ -285,3 +285,31 @@ fn a_value_that_panics_while_it_is_encoded_leaves_nothing_settled_of_many() {
         assert_eq!(grant(&store, key).attempt(), 2, "P6 never stuck");
     }
 }
+
+#[test]
+fn whether_a_commit_that_failed_has_landed_is_told_as_it_is() {
+    // The fate of a commit that failed is looked up (P9).
+    let acts: [fn(&Store, &mut Claim) -> bool; 2] = [
+        |_, claim| claim.checkpoint("half of it").is_ok(),
+        |store, _| store.remove("done").is_ok_and(|removed| removed),
+    ];
+    for (act, fault) in
+        acts.into_iter().flat_map(|act| [Fault::FailAfter, Fault::FailBefore].map(|fault| (act, fault)))
+    {
+        let commits = (0..6).filter(|&call| {
+            let faulty = Faulty::new();
+            let (store, _) = world(&faulty);
+            let mut claim = store.claim("k").unwrap().granted().unwrap();
+            store.claim("done").unwrap().granted().unwrap().complete("done").unwrap();
+            faulty.arm(call, 1, fault);
+            let told = act(&store, &mut claim);
+            let commit = faulty.disarm() == ["commit"];
+            assert!(
+                !commit || told == (fault == Fault::FailAfter),
+                "P9 fail closed: {fault:?} was told as {told}"
+            );
+            commit
+        });
+        assert!(commits.count() > 0, "no commit went wrong");
+    }
+}

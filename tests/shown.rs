@@ -2,11 +2,13 @@
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)] // tests play the caller
 
-use claimdb::backend::Mem;
+use claimdb::backend::{Backend as _, Commit, Mem};
 use claimdb::{
-    Ending, Key, KvError, ManualClock, OnInterrupt, Outcome, Request, SettleError, Settled, Store, Writes,
+    Ending, Key, KvError, ManualClock, OnInterrupt, Outcome, Request, RunError, SettleError, Settled, Store,
+    Writes,
 };
 use std::fmt::Debug;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 const SECRET: &str = "canary";
@@ -95,4 +97,36 @@ fn debug_shows_how_far_a_walk_is_and_how_much_is_to_be_written() {
     let error = values.put(SECRET, SECRET.repeat(20)).unwrap_err();
     assert!(matches!(error, KvError::TooLarge { .. }));
     check("TooLarge", &["120", "64"], &error);
+}
+
+#[test]
+fn debug_and_messages_of_what_failed_show_no_key_and_no_value() {
+    let mem = Mem::new();
+    let store = Store::builder(mem.clone()).open().unwrap();
+    store.kv("v").put(SECRET, SECRET).unwrap();
+    store.close().unwrap();
+    let engine = mem.open().unwrap();
+    let mut stored = Vec::new();
+    engine
+        .scan(&[], None, &mut |key, value| {
+            stored.extend(key.ends_with(SECRET.as_bytes()).then(|| (key.to_vec(), value.to_vec())));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let [(key, value)] = &stored[..] else { panic!("one value was put") };
+    engine.commit(&[Commit::swap(key, Some(value), Some(SECRET.as_bytes()))]).remove(0).unwrap();
+    drop(engine);
+    let store = Store::builder(mem).open().unwrap();
+    let told = store.kv("v").scan("").unwrap().next().unwrap().unwrap_err();
+    let KvError::Scanned { key, .. } = &told else { panic!("{told:?}") };
+    assert_eq!(key.bytes(), SECRET.as_bytes());
+    check("key#", &[], key);
+    assert!(key.to_string().starts_with("key#") && told.to_string().contains(&key.to_string()), "{told}");
+    assert!(!told.to_string().contains(SECRET), "keys and values do not belong in logs: {told}");
+
+    let failed: Result<_, RunError<String, &str>> = store.run("k", |_| Err("declined"));
+    check("Work(", &["declined"], &failed.unwrap_err());
+    let _busy = store.claim("busy").unwrap();
+    let refused: Result<_, RunError<String, &str>> = store.run("busy", |_| Ok(SECRET.to_owned()));
+    check("Refused(InFlight", &[], &refused.unwrap_err());
 }

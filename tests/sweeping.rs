@@ -10,7 +10,7 @@ mod faults;
 mod sweeps;
 
 use claimdb::backend::{Backend, Mem};
-use claimdb::{Durability, ManualClock, OnInterrupt, Outcome, Request, Settled, Store, SyncBy};
+use claimdb::{Durability, ManualClock, OnInterrupt, Outcome, Request, Settled, Store, Swept, SyncBy};
 use faults::{Fault, Faulty};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -143,6 +143,37 @@ fn a_lost_index_is_rebuilt_and_garbage_in_it_goes() {
 }
 
 #[test]
+fn an_index_of_several_pages_is_rebuilt_to_its_end() {
+    const MANY: u64 = 257;
+    let mut world = World::new();
+    for n in 0..MANY {
+        let request = Request::new(n.to_string()).durability(Durability::Relaxed);
+        world.grant(request).complete("done").unwrap();
+    }
+    world.store.close().unwrap();
+    for (key, _) in world.faulty.stored(&[4]) {
+        world.faulty.put(&key, None);
+    }
+    for n in 0..MANY {
+        world.faulty.put(&[&[4][..], &n.to_be_bytes()[6..]].concat(), Some(b""));
+    }
+    world.store = World::open(&world.faulty, &world.clock);
+    let rebuilt = world.store.rebuild_index().unwrap();
+    assert_eq!((rebuilt.written, rebuilt.deleted, rebuilt.damaged), (MANY, MANY, 0));
+}
+
+#[test]
+fn what_a_claim_that_was_taken_over_has_left_in_the_index_goes() {
+    let world = World::new();
+    drop(world.grant(short(Durability::Full)));
+    drop(world.grant(short(Durability::Full)));
+    assert_eq!(world.stored(), (1, 2), "each has written its entry");
+    let rebuilt = world.store.rebuild_index().unwrap();
+    assert_eq!((rebuilt.written, rebuilt.deleted), (0, 1));
+    assert_eq!(world.stored(), (1, 1));
+}
+
+#[test]
 fn what_stands_for_nothing_or_cannot_be_read_is_counted() {
     let mut world = World::new();
     world.store.close().unwrap();
@@ -236,4 +267,28 @@ fn the_last_handle_frees_the_place_although_the_store_sweeps() {
         }
         assert!(matches!(store.get("k").unwrap(), None | Some(Settled::Completed(_))));
     }
+}
+
+#[test]
+fn what_is_swept_kept_and_dropped_is_counted() {
+    let counts = |swept: Swept| (swept.deleted, swept.kept, swept.dropped);
+    let mut world = World::new();
+    drop(world.grant(short(Durability::Full)));
+    drop(world.grant(short(Durability::Full)));
+    world.clock.advance(61 * SEC);
+    assert_eq!(counts(world.sweep()), (1, 0, 1), "one record, and what its former attempt left");
+
+    let live = world.grant(short(Durability::Full).lease(90 * SEC));
+    world.clock.advance(61 * SEC);
+    assert_eq!(counts(world.sweep()), (0, 1, 0), "a live claim is looked at again");
+    live.complete("done").unwrap();
+    world.clock.advance(31 * SEC);
+    assert_eq!(counts(world.sweep()), (0, 1, 0), "it was settled since, and ends later");
+
+    let (key, _) = world.faulty.stored(&[1]).remove(0);
+    world.store.close().unwrap();
+    world.faulty.put(&key, Some(b"damaged"));
+    world.store = World::open(&world.faulty, &world.clock);
+    world.clock.advance(61 * SEC);
+    assert_eq!(counts(world.sweep()), (0, 1, 0), "what is damaged stays");
 }

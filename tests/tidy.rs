@@ -323,6 +323,31 @@ fn the_counts_of_instructions_are_those_that_the_bench_wrote() {
 }
 
 #[test]
+fn the_mutants_of_the_store_are_those_that_were_tried() {
+    let json = fs::read_to_string(root().join("docs/figures/mutants.json")).expect("it is there");
+    let figures: serde_json::Value = serde_json::from_str(&json).expect("the program writes JSON");
+    let page = fs::read_to_string(root().join("docs/testing.md")).expect("it is there");
+    let store = &["src/store", "src/store/tasks"][..];
+    for (row, folders) in [("`src/store/`", store), ("`src/store/copy/`", &["src/store/copy"])] {
+        let count = |outcome: &str| -> u64 {
+            folders.iter().filter_map(|folder| figures["counts"][folder][outcome].as_u64()).sum()
+        };
+        let line = page.lines().find(|line| line.starts_with(&format!("| {row} | ")));
+        let cells =
+            line.expect("the table has the row").split('|').filter_map(|cell| cell.trim().parse().ok());
+        let [listed, no, killed, written, deleted, argued, stand, untried] = cells.collect::<Vec<u64>>()[..]
+        else {
+            panic!("the row of {row} is not as long as its table is wide")
+        };
+        let shown = [listed, no, killed + written, argued, stand, untried];
+        let tried = [count("listed"), count("does not compile"), count("killed") + count("hung")];
+        let left = [count("argued"), count("stands"), count("no place") + count("not tried")];
+        assert_eq!(shown[..], [tried, left].concat(), "docs/testing.md does not show what became of {row}");
+        assert_eq!(listed, deleted + shown[1..].iter().sum::<u64>(), "the row of {row} does not add up");
+    }
+}
+
+#[test]
 fn the_figures_of_the_peers_are_those_that_the_bench_wrote() {
     let json = fs::read_to_string(root().join("docs/figures/peers.json")).expect("it is there");
     let figures: serde_json::Value = serde_json::from_str(&json).expect("the bench writes JSON");

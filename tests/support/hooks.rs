@@ -17,6 +17,7 @@ pub const IN_TIME: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     Read,
+    HasRead,
     Commit,
     Committed,
     Sync,
@@ -104,7 +105,9 @@ impl std::fmt::Debug for HookedEngine {
 impl Engine for HookedEngine {
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         self.call(At::Read);
-        self.engine.read(key)
+        let read = self.engine.read(key);
+        self.run(At::HasRead);
+        read
     }
 
     fn commit(&self, commits: &[Commit<'_>]) -> Vec<Result<Swap, StorageError>> {
