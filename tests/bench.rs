@@ -157,12 +157,22 @@ fn the_versions_that_are_told_are_those_that_are_built_in() {
 #[test]
 fn what_was_measured_is_told_though_the_page_cannot_be_written() {
     let folder = TempDir::new().unwrap();
-    let page = folder.path().join("nowhere/report.html");
     let args = ["--json", "--keys", "5", "--threads", "1", "--rounds", "1", "--durability", "full", "--html"];
-    let told = bench(folder.path(), &[&args[..], &[page.to_str().unwrap()]].concat());
+    let told = bench(folder.path(), &[&args[..], &["/dev/full"]].concat());
     let error = String::from_utf8_lossy(&told.stderr);
     assert_eq!(told.status.code(), Some(1), "{error}");
     assert!(error.contains("name another file with --html"), "{error}");
     let report: Value = serde_json::from_slice(&told.stdout).unwrap();
     assert_eq!(report["rows"].as_array().unwrap().len(), 1, "{report}");
+    // What can be seen before is told before anything is measured.
+    for nowhere in [folder.path().join("nowhere/report.html"), folder.path().to_owned()] {
+        let told = bench(folder.path(), &[&args[..], &[nowhere.to_str().unwrap()]].concat());
+        let error = String::from_utf8_lossy(&told.stderr);
+        assert_eq!(
+            (told.status.code(), told.stdout.len()),
+            (Some(2), 0),
+            "it is measured for nothing: {error}"
+        );
+        assert!(error.contains("give"), "{error}");
+    }
 }

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let rows = args.rows()?;
     if let Some(file) = &args.html {
         place::is_outside_stores("writing", file, None)?;
+        place::may_become_a_file("writing", file)?;
     }
     place::is_outside_stores("making stores in", &args.dir.join("store"), None)?;
     let not_made = |dir: &Path, error| {
