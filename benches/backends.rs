@@ -1,7 +1,7 @@
 //! Claim and complete over each engine, in turn: sled, redb with its queue, and redb with a transaction for each
 //! caller, which is what the queue is there against.
 //!
-//! `cargo bench --bench backends` prints medians and writes them to `target/backends.json`. Every store is on the file
+//! `cargo bench --features redb --bench backends` prints medians and writes them to `target/backends.json`. Every store is on the file
 //! system of the temporary folder, so set `TMPDIR` to measure another.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
@@ -123,7 +123,7 @@ fn main() {
         return;
     }
     let text = format!(
-        "{{\"command\": \"cargo bench --bench backends\", \"value_bytes\": {}, \"rounds\": {rounds}, \
+        "{{\"command\": \"cargo bench --features redb --bench backends\", \"value_bytes\": {}, \"rounds\": {rounds}, \
          \"round_seconds\": {}, \"cores\": {}, \"operations_per_second\": [{}\n], \"records\": {RECORDS}, \
          \"on_disk\": [{}\n]}}\n",
         VALUE.len(),

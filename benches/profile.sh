@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Where the time of durable claims goes: `claimdb bench` with the default durability and 64 threads, under perf. Prints what each
 # part of the program and the kernel takes of the processors, and how long each step of a sync takes, and writes both to
-# target/profile.json. Needs Linux, root and perf. The store is on the file system of TMPDIR, /var/tmp unless set.
+# target/profile.json. Needs Linux, root, perf and jq. The store is on the file system of TMPDIR, /var/tmp unless set.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 threads=${1:-64}
@@ -12,7 +12,7 @@ claimdb=${CARGO_TARGET_DIR:-$here/../target}/release/claimdb
 export TMPDIR=${TMPDIR:-/var/tmp}
 folder=$(mktemp -d "$TMPDIR/claimdb-profile-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
-bench=("$claimdb" bench --threads "$threads" --duplicates 0 --durability full --seconds 5 --json)
+bench=("$claimdb" bench --threads "$threads" --duplicates 0 --durability full --seconds 5 --dir "$folder" --json)
 
 # Each by itself, since each slows the program in its own way.
 "${bench[@]}" >"$folder/alone.json" 2>"$folder/told"

@@ -76,7 +76,7 @@ fn duplicates_are_as_many_as_asked_for() {
             let more = ["--duplicates", share, "--rounds", &rounds];
             let report = report(&bench(folder.path(), &[&args[..], &more].concat()));
             ["fresh_latency_ns", "duplicate_latency_ns"]
-                .map(|of| report["rows"][1][of]["count"].as_f64().unwrap())
+                .map(|of| report["rows"][1][of]["count"].as_f64().unwrap_or(0.0))
         };
         // A busy machine may do next to nothing in one round.
         let counts =
@@ -109,10 +109,32 @@ fn the_table_and_the_page_tell_the_same_rows() {
     for elsewhere in ["src=", "href=", "@import", "<script"] {
         assert!(!page.contains(elsewhere), "the page stands on its own, and has {elsewhere}");
     }
+    for line in [
+        "sled full, 10 keys",
+        "sled full, 40 keys",
+        "sled full, 1 thread, 10 keys",
+        "sled full, 1 thread, 40 keys",
+    ] {
+        assert_eq!(page.matches(&format!("\n{line}\n")).count(), 1, "{line} is one line of one picture");
+    }
     for picture in page.split("<svg").skip(1) {
         let end = picture.find("</svg>").unwrap();
         roxmltree::Document::parse(&format!("<svg{}</svg>", &picture[..end])).unwrap();
     }
+}
+
+#[test]
+fn what_was_not_measured_is_null_and_of_two_rounds_the_slower_one_is_told() {
+    let folder = TempDir::new().unwrap();
+    let args = ["--json", "--threads", "1", "--keys", "5", "--durability", "full", "--rounds", "2"];
+    let output = bench(folder.path(), &[&args[..], &["--duplicates", "1"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = &report["rows"][0];
+    assert!(
+        row["fresh_latency_ns"].is_null() && row["duplicate_latency_ns"]["count"].as_u64() > Some(0),
+        "{row}"
+    );
+    assert_eq!(row["operations_per_second"], row["slowest_round"], "{row}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Rows {
         write!(
             self.json,
             "\n  {{\"what\": \"{what}\", \"unit\": \"{unit}\", \"claimdb\": {ours:.3}, \"floor\": {floor:.3}, \
-             \"ratio\": {ratio:.2}}},"
+             \"ratio\": {ratio:.4}}},"
         )
         .unwrap();
     }

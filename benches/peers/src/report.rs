@@ -145,7 +145,7 @@ fn about(figures: &Value) -> String {
     let versions = figures["versions"].as_object().into_iter().flatten();
     let versions: Vec<_> = versions.map(|(name, version)| format!("{name} {}", plain(version))).collect();
     format!(
-        "Medians of {} rounds of {} s. {}, {} cores, {gib:.1} GiB, {}, {}; a file alone was synced {:.0} times a second. \
+        "Medians of {} rounds of {} s. {}, {} cores, {gib:.1} GiB, {}, {}; appending to a file alone was synced {:.0} times a second. \
          {}. Commit {}.\n",
         figures["rounds"],
         figures["round_seconds"],

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use claimdb::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -101,11 +101,22 @@ fn file_system(folder: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mounts = mounts.lines().filter_map(|line| {
         let (mount, device) = line.split_once(" - ")?;
-        Some((mount.split(' ').nth(4)?, device.split(' ').next()?))
+        Some((unescaped(mount.split(' ').nth(4)?), device.split(' ').next()?))
     });
     let above = mounts.filter(|(point, _)| folder.starts_with(point));
     above.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind.to_owned())
 }
+
+/// The kernel writes a space, and whatever else would end a field, as three octal digits behind a backslash.
+fn unescaped(point: &str) -> String {
+    ["\\040", "\\011", "\\012", "\\134"]
+        .into_iter()
+        .zip([" ", "\t", "\n", "\\"])
+        .fold(point.to_owned(), |point, (written, meant)| point.replace(written, meant))
+}
+
+/// Where the file that is synced begins anew: it is to fit on a small disk.
+const LONGEST: u64 = 8 << 20;
 
 fn syncs_per_second(folder: &Path, bytes: u32) -> std::io::Result<f64> {
     let (path, record) = (folder.join("disk"), vec![0x5A; bytes.max(1) as usize]);
@@ -113,8 +124,15 @@ fn syncs_per_second(folder: &Path, bytes: u32) -> std::io::Result<f64> {
     let clock = SystemClock::new();
     let (start, mut syncs) = (clock.now(), 0_u32);
     let mut spent = Duration::ZERO;
+    let mut length = 0;
     while spent < Duration::from_secs(1) {
+        if length > LONGEST {
+            file.set_len(0)?;
+            file.rewind()?;
+            length = 0;
+        }
         file.write_all(&record)?;
+        length += u64::from(bytes.max(1));
         file.sync_data()?;
         (syncs, spent) = (syncs + 1, clock.now().since(start));
     }

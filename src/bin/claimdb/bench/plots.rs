@@ -15,22 +15,31 @@ const SIZE: (u32, u32) = (960, 420);
 /// Operations a second by threads: a line for each engine, durability and number of keys.
 pub(super) fn throughput(measured: &[Measured]) -> Drawn {
     let axes = ["threads", "operations a second"];
-    draw("Throughput by threads", axes, &lines(measured, |one| (f64::from(one.row.threads), one.rate())))
+    let by_keys = has_several_keys(measured);
+    let name = |one: &Measured| named(one, by_keys.then(|| counted(one.row.keys, "key", "keys")));
+    draw(
+        "Throughput by threads",
+        axes,
+        &lines(measured, name, |one| (f64::from(one.row.threads), one.rate())),
+    )
 }
 
 /// How long a claim and its completion take, in the best so many percent of the cases, with the most threads.
 pub(super) fn latencies(measured: &[Measured]) -> Drawn {
-    const CURVE: [f64; 10] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+    const CURVE: [f64; 9] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+    let by_keys = has_several_keys(measured);
     let most = measured.iter().map(|one| one.row.threads).max();
     let of = measured.iter().filter(|one| Some(one.row.threads) == most && !one.fresh.is_empty());
     let lines: Vec<Line> = of
         .map(|one| {
-            // One in so many takes longer.
-            let point = |percentile: f64| {
-                let rarity = 100.0 / (100.0 - percentile).max(0.001);
-                (rarity, one.fresh.value_at_percentile(percentile) as f64 / 1000.0)
-            };
-            (one.row.to_string(), CURVE.into_iter().map(point).collect())
+            // One in so many takes longer; of what was measured so often, and no more seldom than that.
+            let count = one.fresh.len() as f64;
+            let curve = CURVE.into_iter().map(|percentile| (100.0 / (100.0 - percentile), percentile));
+            let points = curve.filter(|(rarity, _)| *rarity < count).chain([(count, 100.0)]);
+            let point =
+                |(rarity, percentile)| (rarity, one.fresh.value_at_percentile(percentile) as f64 / 1000.0);
+            let keys = by_keys.then(|| format!(", {}", counted(one.row.keys, "key", "keys")));
+            (format!("{}{}", one.row, keys.unwrap_or_default()), points.map(point).collect())
         })
         .collect();
     draw("Claim and complete: one in so many takes longer", ["one in", "microseconds"], &lines)
@@ -38,7 +47,8 @@ pub(super) fn latencies(measured: &[Measured]) -> Drawn {
 
 /// What an operation costs by how many keys are stored.
 pub(super) fn cost_by_size(measured: &[Measured]) -> Drawn {
-    let lines = lines(measured, |one| (one.row.keys as f64, 1e6 / one.rate().max(1e-9)));
+    let name = |one: &Measured| named(one, Some(counted(one.row.threads, "thread", "threads")));
+    let lines = lines(measured, name, |one| (one.row.keys as f64, 1e6 / one.rate().max(1e-9)));
     draw(
         "Cost by store size",
         ["keys stored before", "microseconds an operation, all threads together"],
@@ -46,18 +56,25 @@ pub(super) fn cost_by_size(measured: &[Measured]) -> Drawn {
     )
 }
 
-/// A line for each group of rows that differ in what `point` goes by alone.
-fn lines(measured: &[Measured], point: impl Fn(&Measured) -> (f64, f64)) -> Vec<Line> {
-    let by_keys = measured.windows(2).any(|pair| pair[0].row.keys != pair[1].row.keys);
+fn has_several_keys(measured: &[Measured]) -> bool {
+    measured.windows(2).any(|pair| pair[0].row.keys != pair[1].row.keys)
+}
+
+/// What a line is called whose points share all but what its plot goes by.
+fn named(one: &Measured, also: Option<String>) -> String {
+    let also = also.map(|also| format!(", {also}")).unwrap_or_default();
+    format!("{} {}{also}", one.row.storage.name(), one.row.durability_name())
+}
+
+/// A line for each group of rows of one `name`.
+fn lines(
+    measured: &[Measured],
+    name: impl Fn(&Measured) -> String,
+    point: impl Fn(&Measured) -> (f64, f64),
+) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for one in measured {
-        let at = point(one);
-        let mut name = format!("{} {}", one.row.storage.name(), one.row.durability_name());
-        if at.0 == one.row.keys as f64 {
-            name = format!("{name}, {}", counted(one.row.threads, "thread", "threads"));
-        } else if by_keys {
-            name = format!("{name}, {}", counted(one.row.keys, "key", "keys"));
-        }
+        let (name, at) = (name(one), point(one));
         match lines.iter_mut().find(|(other, _)| *other == name) {
             Some((_, points)) => points.push(at),
             None => lines.push((name, vec![at])),

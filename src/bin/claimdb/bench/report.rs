@@ -41,7 +41,8 @@ impl Measured {
             fresh += &round.fresh;
             duplicate += &round.duplicate;
         }
-        let median = rounds.swap_remove(rounds.len() / 2);
+        // Of two in the middle the slower one.
+        let median = rounds.swap_remove((rounds.len() - 1) / 2);
         Self { row, median, range, fresh, duplicate }
     }
 
@@ -61,6 +62,9 @@ impl Measured {
 
     fn json(&self) -> Value {
         let latency = |of: &Latencies| {
+            if of.is_empty() {
+                return Value::Null;
+            }
             let told =
                 TOLD.map(|(name, percentile)| (name.to_owned(), of.value_at_percentile(percentile).into()));
             Value::Object(told.into_iter().chain([("count".to_owned(), of.len().into())]).collect())
@@ -97,10 +101,10 @@ pub(super) fn json(machine: &Machine, args: &Args, measured: &[Measured]) -> Val
 /// What the figures are of, in words.
 fn about(args: &Args) -> String {
     format!(
-        "Claim and complete with {} bytes; {:.0} % of the claims for keys that were asked for before. Median of {} \
+        "Claim and complete with {} bytes; {} % of the claims for keys that were asked for before. Median of {} \
          rounds of {} s, one of each row in turn; latencies of all rounds. Each thread asks again once it is answered.",
         args.value,
-        args.duplicates * 100.0,
+        (args.duplicates * 100_000.0).round() / 1000.0,
         args.rounds,
         args.seconds,
     )
