@@ -50,11 +50,11 @@ fn table(text: &str) -> Vec<Row> {
         .collect()
 }
 
-/// Whether `file::test` is a test: a function under `#[test]`, or a harness that runs itself under that name.
+/// Whether `file::test` is a test: a function under `#[test]`, a model, or a harness that runs itself under that name.
 fn exists(test: &str) -> bool {
     let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is not file::test"));
     let Ok(source) = fs::read_to_string(root().join(format!("tests/{file}.rs"))) else { return false };
-    is_test(&source, name) || source.contains(&format!("run_as_test(\"{name}\""))
+    is_test(&source, name) || is_model(&source, name) || source.contains(&format!("run_as_test(\"{name}\""))
 }
 
 fn is_test(source: &str, name: &str) -> bool {
@@ -68,6 +68,14 @@ fn is_test(source: &str, name: &str) -> bool {
         }
     }
     false
+}
+
+/// Whether a list of models has one of this name, which is made a test.
+fn is_model(source: &str, name: &str) -> bool {
+    let list = source.split_once("models! {\n").map_or("", |(_, list)| list);
+    let mut names =
+        list.lines().map(str::trim).take_while(|line| *line != "}").filter_map(|line| line.split_once(", "));
+    names.any(|(found, _)| found == name)
 }
 
 #[test]
@@ -98,6 +106,8 @@ fn the_check_sees_what_it_should() {
     let source = "#[test]\nfn one() {\n}\n    #[test]\n    #[ignore]\n    fn two() {}\nfn three() {}\n";
     assert!(is_test(source, "one") && is_test(source, "two"));
     assert!(!is_test(source, "three") && !is_test(source, "on"));
+    let models = "fn one, two() {}\nmodels! {\n    three, None, one;\n}\nfour, five;\n";
+    assert!(is_model(models, "three") && !is_model(models, "four") && !is_model(models, "None"));
     assert!(exists("kill::kill") && exists("loom_settle::waiter_against_drop"));
     assert!(!exists("kill::none") && !exists("no_such_file::none"));
     assert_eq!(table("| CR-01 | a | `x::y`, `x::z` | b |")[0].tests, ["x::y", "x::z"]);
