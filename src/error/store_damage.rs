@@ -124,7 +124,7 @@ pub(crate) enum StoreDamage {
     Ceiling(Damage),
     #[error("its token ceiling {ceiling} is not below 2^63")]
     OddCeiling { ceiling: Token },
-    #[error("it holds records and no token ceiling")]
+    #[error("it holds entries and no token ceiling")]
     NoCeiling,
     #[error("its high-water mark: {0}")]
     HighWater(Damage),

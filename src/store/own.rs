@@ -4,7 +4,7 @@ use super::retention::{self, RetentionClock};
 use crate::backend::Engine;
 use crate::clock::{Clock, WallTime};
 use crate::error::{OpenError, StorageError, StoreDamage};
-use crate::key::{self, Key};
+use crate::key;
 use crate::record;
 use crate::token::Token;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ impl Own {
                 let ceiling = record::decode_ceiling(bytes);
                 Some(ceiling.map_err(|damage| damaged(StoreDamage::Ceiling(damage)))?)
             }
-            None if has_records(engine).map_err(storage)? => {
+            None if has_entries(engine).map_err(storage)? => {
                 return Err(damaged(StoreDamage::NoCeiling));
             }
             None => None,
@@ -75,13 +75,13 @@ pub(super) fn ceiling_key() -> Vec<u8> {
     key::meta("token-ceiling")
 }
 
-fn has_records(engine: &dyn Engine) -> Result<bool, StorageError> {
-    let mut found = false;
-    for space in [Key::all_claims(), Key::all_values()] {
-        engine.scan(&space, None, &mut |_, _| {
-            found = true;
-            ControlFlow::Break(())
-        })?;
-    }
+/// Whether there is anything that an opening could have written once it had a token ceiling: then that is lost, and the store
+/// is no new one. The high-water mark goes along with the first ceiling, and can be there without it after a power cut.
+fn has_entries(engine: &dyn Engine) -> Result<bool, StorageError> {
+    let (mut found, high_water) = (false, retention::high_water_key());
+    engine.scan(&[], None, &mut |key, _| {
+        found = key != high_water;
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
     Ok(found)
 }

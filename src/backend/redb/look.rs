@@ -65,27 +65,34 @@ impl Redb {
     }
 
     fn open_whole(&self, folder: &Arc<Folder>) -> Result<LookEngine, OpenError> {
-        self.open_with(folder, |builder, overlay| Ok(Opened::Whole(builder.create_with_backend(overlay)?)))
+        self.open_with(folder, overlay, |builder, overlay| {
+            Ok(Opened::Whole(builder.create_with_backend(overlay)?))
+        })
     }
 
     fn open_beside(&self, folder: &Arc<Folder>) -> Result<LookEngine, OpenError> {
-        let opened = self.open_with(folder, |builder, overlay| {
-            overlay.as_closed()?;
-            builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
-            Ok(Opened::Beside(builder.open_read_only_with_backend(overlay)?))
-        });
-        opened.and_then(LookEngine::with_a_beginning_or_end)
+        let open = |over: fn(&Folder) -> io::Result<Overlay>| {
+            let opened = self.open_with(folder, over, |builder, overlay| {
+                overlay.as_closed()?;
+                builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
+                Ok(Opened::Beside(builder.open_read_only_with_backend(overlay)?))
+            });
+            opened.and_then(LookEngine::with_a_beginning_or_end)
+        };
+        // The note of how long it was can be an earlier one, and the file whole.
+        open(overlay).or_else(|refused| open(whole_overlay).map_err(|_| refused))
     }
 
     fn open_with(
         &self,
         folder: &Arc<Folder>,
+        over: fn(&Folder) -> io::Result<Overlay>,
         open: impl FnOnce(&mut Builder, Overlay) -> Result<Opened, Error>,
     ) -> Result<LookEngine, OpenError> {
         let database = catch_unwind(AssertUnwindSafe(|| {
             let mut builder = Builder::new();
             builder.set_cache_size(self.cache);
-            open(&mut builder, overlay(folder)?)
+            open(&mut builder, over(folder)?)
         }));
         let database = Some(opened(database, &folder.name())?);
         Ok(LookEngine { database, folder: Arc::clone(folder) })
@@ -112,6 +119,13 @@ fn overlay(folder: &Folder) -> io::Result<Overlay> {
     let there = file.metadata()?.len();
     // What somebody has written behind its end is none of redb's.
     let length = folder.clean_close()?.map_or(there, |closed_with| there.min(closed_with));
+    Ok(Overlay::over(file, length))
+}
+
+/// The file in `folder`, as long as it is.
+fn whole_overlay(folder: &Folder) -> io::Result<Overlay> {
+    let file = File::open(folder.main())?;
+    let length = file.metadata()?.len();
     Ok(Overlay::over(file, length))
 }
 

@@ -70,8 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         && repaired.altered
     {
         advice += &format!(
-            "what could be read is not all as it was written: a key that has changed is free, and its work can run \
-             again, and a plain value can be missing: put a backup in the store's place, if there is one. The files as they \
+            "what could be read is not all as it was written: a key that has changed is free, records and plain values \
+             can be missing that nothing names, and their work can run again: put a backup in the store's place, if there is one. The files as they \
              were are kept in {kept}, and {path} tells of it\n"
         );
     }
