@@ -133,11 +133,6 @@ impl Key {
         encode(Space::Claims, scope, prefix).map(|encoded| encoded.to_vec())
     }
 
-    /// The bytes with which all keys of plain values begin.
-    pub(crate) fn all_values() -> [u8; 1] {
-        [Space::Values as u8]
-    }
-
     /// The bytes with which all keys among the values called `values` begin whose key begins with `prefix`.
     pub(crate) fn value_prefix(values: &[u8], prefix: &[u8]) -> Result<Vec<u8>, KeyError> {
         check_prefix(prefix)?;
