@@ -64,3 +64,34 @@ fn a_note_of_an_earlier_close_does_not_take_what_is_there() {
         assert!(there || repaired.unread + repaired.missing > 0, "P8 remembered: {noted}: {repaired:?}");
     }
 }
+
+/// The leaf that holds the first keys in the place of the first page: all that is shown is as if it were all.
+#[cfg(feature = "cli")]
+#[test]
+fn a_listing_that_lacks_keys_without_a_sign_is_told_as_damage() {
+    hush_redb();
+    let place = Place::new(Engine::Redb);
+    let file = place.folder.join("redb/db");
+    let sound = fs::read(&file).unwrap();
+    let from = all_of(&sound, &record_key(0))[0] / 4096 * 4096;
+    let mut met = 0;
+    for to in (4096..sound.len()).step_by(4096).filter(|to| *to != from) {
+        let mut bytes = sound.clone();
+        bytes.copy_within(from..from + 4096, to);
+        fs::write(&file, &bytes).unwrap();
+        let Ok(store) = Store::builder(Redb::existing(&place.folder)).read_only().open() else { continue };
+        let listed = store.keys(None).unwrap().collect::<Result<Vec<_>, _>>();
+        if !listed.is_ok_and(|listed| listed.len() < RECORDS) {
+            continue;
+        }
+        drop(store);
+        met += 1;
+        for command in ["list", "stats"] {
+            let mut claimdb = std::process::Command::new(env!("CARGO_BIN_EXE_claimdb"));
+            let ended = claimdb.arg(command).arg("--store").arg(&place.folder).output().unwrap();
+            let told = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(4), "P9 fail closed: {command}, page {}: {told}", to / 4096);
+        }
+    }
+    assert!(met > 0, "no page leads to all others");
+}

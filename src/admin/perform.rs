@@ -148,7 +148,10 @@ impl Iterator for Answers {
                     self.doing = Doing::Counting(all, stored);
                     None
                 }
-                Ok(false) => Some(stats(&self.store, Some(stored))),
+                Ok(false) => Some(match self.store.is_as_written() {
+                    Ok(()) => stats(&self.store, Some(stored)),
+                    Err(error) => cut_off(&error, &stored),
+                }),
                 Err(error) => Some(cut_off(&error, &stored)),
             },
         };
@@ -170,7 +173,11 @@ impl Lister {
             }
         } else {
             match self.stored.next() {
-                None => return Some(self.end(false)),
+                None => {
+                    return Some(
+                        store.is_as_written().map_or_else(|error| refusal(&error), |()| self.end(false)),
+                    );
+                }
                 Some(Ok((key, told))) if self.wants(&told) => {
                     (KeyTold::of(&key, &told, self.show_keys), told.since)
                 }

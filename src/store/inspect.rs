@@ -40,6 +40,14 @@ impl Store {
         }))
     }
 
+    /// Fails if what is stored is not as it was written, so that a listing can lack keys without a sign of it: for engines
+    /// whose reads do not tell, in a store that was opened to be looked at. May read everything.
+    #[cfg(feature = "admin")]
+    pub(crate) fn is_as_written(&self) -> Result<(), AdminError> {
+        let checked = self.0.engine.get().and_then(|engine| Ok(engine.is_as_written()?));
+        checked.map_err(|fault| AdminError::Failed { doing: "listing", on: "the store".to_owned(), fault })
+    }
+
     /// The keys of `scope`, or of all scopes, that a live claim has now, whether it is stored or kept in memory alone, in
     /// no order. Locks are none. Costs a look at every key that memory knows anything of.
     ///
