@@ -8,6 +8,9 @@ mod failure;
 #[path = "../../src/bin/claimdb/dedup/input.rs"]
 mod input;
 #[allow(dead_code)]
+#[path = "../../src/bin/claimdb/out.rs"]
+mod out;
+#[allow(dead_code)]
 #[path = "../../src/bin/claimdb/dedup/pointer.rs"]
 mod pointer;
 
