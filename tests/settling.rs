@@ -12,7 +12,7 @@ mod hooks;
 use claimdb::backend::Backend;
 use claimdb::{
     AlreadySettled, CheckpointError, Claim, Durability, ExpiredLease, LossCause, ManualClock, OnInterrupt,
-    Outcome, Request, Resolution, RetryCause, SettleError, Store, Writes,
+    Outcome, Request, Resolution, RetryCause, SettleError, Settled, Store, Writes,
 };
 use faults::{Fault, Faulty};
 use hooks::{At, Hooked, Woken, poll, until};
@@ -126,6 +126,34 @@ fn a_completion_that_did_not_land_leaves_a_claim_that_can_be_released() {
         unclear.into_claim().unwrap().release().unwrap();
         store.sync().unwrap();
         assert_eq!(grant(&store, Request::new("k").durability(durability)).attempt(), 1);
+    }
+}
+
+#[test]
+fn a_retry_of_what_landed_and_was_forgotten_touches_nothing_of_the_next_holders() {
+    for durability in ALL {
+        let faulty = Faulty::new();
+        let (store, clock) = world(&faulty);
+        let claim = grant(&store, Request::new("k").durability(durability).retention(SEC));
+        faulty.arm(0, 2, Fault::FailAfter); // it lands, and the look after it fails
+        let unclear = claim.complete("charged").expect_err("its fate is unknown");
+        faulty.disarm();
+        store.sync().unwrap();
+        clock.advance(60 * SEC);
+        let other = grant(&store, Request::new("k").durability(Durability::Result));
+        let told = unclear.into_claim().expect("its fate is unknown").complete("charged");
+        // What is stored says whose it is, though it counts no more; of a claim in memory its lost place tells first.
+        match durability {
+            Durability::Full => {
+                assert!(told.is_ok(), "it was done in its time, and its holder was told {told:?}")
+            }
+            _ => assert!(matches!(told, Err(SettleError::Lost(_))), "P3 fenced: {durability:?}: {told:?}"),
+        }
+        other.complete("again").unwrap();
+        let Outcome::Settled(Settled::Completed(found)) = store.claim("k").unwrap() else {
+            panic!("P8 remembered: it was settled")
+        };
+        assert_eq!(found.decode::<String>().unwrap(), "again", "P8: what another has settled was replaced");
     }
 }
 

@@ -72,6 +72,8 @@ struct Tried {
     since: u64,
     /// Whether it may have landed.
     may: bool,
+    /// When the claim came back from it, which leaves open whether it has landed.
+    back: Option<u64>,
 }
 
 #[derive(Debug, Clone)]

@@ -128,6 +128,9 @@ impl Doing<'_> {
                 let fault = if let RetryCause::Fault(fault) = &retry.cause { Some(fault) } else { None };
                 let here = self.world.ledger().is_of(call, token);
                 self.failed(call, fault.filter(|_| here));
+                if let Some(value) = value {
+                    self.world.ledger().came_back(token, value);
+                }
                 let claim = retry.claim;
                 if !claim.remaining().is_zero() {
                     self.world.ledger().still_held(call, token);
@@ -140,14 +143,20 @@ impl Doing<'_> {
                     ledger.end(call, Vec::new());
                     return None;
                 }
-                match (&told, value) {
+                let changes = match (&told, value) {
                     (Ok(()), Some(value)) => ledger.settled(call, token, value),
-                    (Ok(()), None) => ledger.done_by(call, "released", token),
-                    (Err(_), Some(value)) => ledger.refused(token, value),
-                    (Err(_), None) => {}
-                }
-                // A second one is of the effect, which shares its fate.
-                let ret = if told.is_ok() { Ret::Done } else { Ret::Refused };
+                    (Ok(()), None) => {
+                        ledger.done_by(call, "released", token);
+                        true
+                    }
+                    (Err(_), Some(value)) => {
+                        ledger.refused(token, value);
+                        false
+                    }
+                    (Err(_), None) => false,
+                };
+                // A second one is of the effect, which shares its fate. For what changes nothing there is one word.
+                let ret = if changes { Ret::Done } else { Ret::Refused };
                 ledger.end(call, vec![ret.clone(), ret]);
                 None
             }

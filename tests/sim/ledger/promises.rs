@@ -7,6 +7,12 @@ impl Grant {
     fn remembered_since(&self, value: &str) -> Option<u64> {
         self.tried.iter().find(|tried| tried.value == value && tried.may).map(|tried| tried.since)
     }
+
+    /// Whether a try to settle with this may have landed, and its claim had come back by then.
+    fn may_have_landed_by(&self, value: &str, then: u64) -> bool {
+        let by_then = |tried: &Tried| tried.back.is_some_and(|back| back < then);
+        self.tried.iter().any(|tried| tried.value == value && tried.may && by_then(tried))
+    }
 }
 
 impl Ledger {
@@ -122,7 +128,7 @@ impl Ledger {
         let low = self.low;
         let Some(grant) = self.grants.get_mut(&token) else { return (0, false) };
         if let Some(value) = value {
-            grant.tried.push(Tried { value: value.to_owned(), since: low, may: true });
+            grant.tried.push(Tried { value: value.to_owned(), since: low, may: true, back: None });
         }
         let since = value.and_then(|value| grant.remembered_since(value)).unwrap_or(low);
         (since + grant.retention, grant.relaxed)
@@ -150,29 +156,20 @@ impl Ledger {
         }
     }
 
-    /// A settle, a renewal or a checkpoint was told as done.
+    /// A renewal, a release or a checkpoint was told as done.
     pub fn done_by(&mut self, call: &Call, what: &str, token: u64) {
         if what != "renewed" && what != "released" {
             self.writes(call, what);
         }
-        let Some(grant) = self.grants.get(&token).cloned() else { return };
-        assert!(
-            grant.opening == call.opening,
-            "P3 fenced: token {token} {what} key {}, and its opening had ended",
-            grant.key
-        );
-        let newer = self
-            .grants
-            .iter()
-            .find(|(other, newer)| **other > token && newer.key == grant.key && newer.told < call.begun);
-        if let Some((newer, _)) = newer {
-            panic!("P3 fenced: token {token} {what} key {}, after {newer} was granted it", grant.key);
-        }
+        self.is_fenced(call, what, token, None);
     }
 
-    pub fn settled(&mut self, call: &Call, token: u64, value: &str) {
-        self.done_by(call, "settled", token);
-        let Some(grant) = self.grants.get(&token).cloned() else { return };
+    /// A settle was told as done. Whether it may have changed anything: what an earlier try has stored is confirmed, also
+    /// when it is no longer remembered and another was granted the key in memory meanwhile.
+    pub fn settled(&mut self, call: &Call, token: u64, value: &str) -> bool {
+        self.writes(call, "settled");
+        let confirmed = self.is_fenced(call, "settled", token, Some(value));
+        let Some(grant) = self.grants.get(&token).cloned() else { return true };
         let high = self.high;
         if let Some(fact) = &self.key(grant.key).settled {
             assert!(
@@ -184,15 +181,48 @@ impl Ledger {
         }
         let since = grant.remembered_since(value).unwrap_or(call.low);
         self.remember(call, grant.key, token, value, since + grant.retention, grant.relaxed);
+        !confirmed
+    }
+
+    /// Panics if a token did something in a later opening than its own, or after another was granted its key. Unless that
+    /// was a settle of which an earlier try may have landed before: whether it was.
+    fn is_fenced(&self, call: &Call, what: &str, token: u64, value: Option<&str>) -> bool {
+        let Some(grant) = self.grants.get(&token) else { return false };
+        assert!(
+            grant.opening == call.opening,
+            "P3 fenced: token {token} {what} key {}, and its opening had ended",
+            grant.key
+        );
+        let newer = self
+            .grants
+            .iter()
+            .find(|(other, newer)| **other > token && newer.key == grant.key && newer.told < call.begun);
+        let Some((newer, Grant { told, .. })) = newer else { return false };
+        assert!(
+            value.is_some_and(|value| grant.may_have_landed_by(value, *told)),
+            "P3 fenced: token {token} {what} key {}, after {newer} was granted it",
+            grant.key
+        );
+        true
+    }
+
+    /// A settle came back, and may have landed.
+    pub fn came_back(&mut self, token: u64, value: &str) {
+        let now = self.tick();
+        if let Some(tried) = self.last_try(token, value) {
+            tried.back = Some(now);
+        }
     }
 
     /// A settle was refused for good.
     pub fn refused(&mut self, token: u64, value: &str) {
-        let tried = self.grants.get_mut(&token).map(|grant| &mut grant.tried);
-        if let Some(tried) = tried.and_then(|tried| tried.iter_mut().rev().find(|tried| tried.value == value))
-        {
+        if let Some(tried) = self.last_try(token, value) {
             tried.may = false;
         }
+    }
+
+    fn last_try(&mut self, token: u64, value: &str) -> Option<&mut Tried> {
+        self.grants.get_mut(&token)?.tried.iter_mut().rev().find(|tried| tried.value == value)
     }
 
     /// A lease is about to be made shorter or longer.
