@@ -1,12 +1,13 @@
 //! Claim and complete over each engine, in turn: sled, redb with its queue, and redb with a transaction for each
 //! caller, which is what the queue is there against.
 //!
-//! `cargo bench --features redb --bench backends` prints medians and writes them to `target/backends.json`. Every store is on the file
+//! `cargo bench --features redb --bench backends` prints medians and writes them to `target/figures/backends.json`. Every store is on the file
 //! system of the temporary folder, so set `TMPDIR` to measure another.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
 #![allow(clippy::unwrap_used)] // a bench that fails has nothing to say
 
+mod about;
 #[path = "../tests/support/plain_redb.rs"]
 mod plain_redb;
 
@@ -123,17 +124,12 @@ fn main() {
         return;
     }
     let text = format!(
-        "{{\"command\": \"cargo bench --features redb --bench backends\", \"value_bytes\": {}, \"rounds\": {rounds}, \
-         \"round_seconds\": {}, \"cores\": {}, \"operations_per_second\": [{}\n], \"records\": {RECORDS}, \
-         \"on_disk\": [{}\n]}}\n",
+        "{{\"value_bytes\": {}, \"rounds\": {rounds}, \"round_seconds\": {}, \"operations_per_second\": [{}], \
+         \"records\": {RECORDS}, \"on_disk\": [{}]}}",
         VALUE.len(),
         span.as_secs(),
-        thread::available_parallelism().map_or(0, usize::from),
         json.trim_end_matches(','),
         sizes.trim_end_matches(',')
     );
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/backends.json");
-    std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
-    std::fs::write(path, text).unwrap();
-    println!("written to target/backends.json");
+    about::write("backends", "cargo bench --features redb --bench backends", &text);
 }

@@ -1,18 +1,23 @@
-//! What a claim costs, each beside its floor: the bare engine doing the same writes, or a bare map.
+//! What a claim costs, each beside its floor: bare sled doing the same writes and syncs, keys and values as long as claimdb's, or a
+//! bare map.
 //!
-//! `cargo bench --bench claim` prints criterion's figures, then the throughput of one and of 64 threads, measured
-//! in turn, and writes them to `target/claim-costs.json` and `target/claim-throughput.json`. Every store is on the file system of the
+//! `cargo bench --bench claim` prints criterion's figures, each of one thread, then the throughput of one and of 64 threads, measured
+//! in turn, and writes them to `claim-costs.json` and `claim-throughput.json` in `target/figures/`. Every store is on the file system of the
 //! temporary folder, so set `TMPDIR` to measure another.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
 #![allow(clippy::unwrap_used)] // a bench that fails has nothing to say
 
+mod about;
 mod throughput;
 mod wake_up;
+#[path = "scale/written.rs"]
+mod written;
 
 use claimdb::backend::Sled;
 use claimdb::{
-    Durability, Kept, OnInterrupt, Outcome, Record, Request, State, Store, Terms, Token, WallTime,
+    Durability, EndedBy, Kept, OnInterrupt, Outcome, Previous, Record, Request, State, Store, Terms, Token,
+    WallTime,
 };
 use criterion::{BatchSize, Criterion, criterion_group};
 use std::collections::HashMap;
@@ -20,6 +25,7 @@ use std::fs::File;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
+use written::Written;
 
 /// As large as a small JSON receipt.
 pub const VALUE: [u8; 200] = [7; 200];
@@ -60,7 +66,7 @@ impl Bare {
         Self { db, log, _folder: folder }
     }
 
-    pub fn swap(&self, key: &str, old: Option<&[u8]>, new: &[u8]) {
+    pub fn swap(&self, key: impl AsRef<[u8]>, old: Option<&[u8]>, new: &[u8]) {
         self.db.compare_and_swap(key, old, Some(new)).unwrap().unwrap();
     }
 
@@ -70,8 +76,13 @@ impl Bare {
     }
 }
 
-/// The size of a stored pending record.
-const PENDING: [u8; 70] = [1; 70];
+/// What a claim writes before it is settled: the record that `written` is of, pending.
+fn pending(written: &Written, previous: Option<Previous>) -> Vec<u8> {
+    let mut record = Record::decode(&written.record).unwrap();
+    assert_eq!(record.encode(), written.record, "records are stored as they are encoded");
+    record.state = State::Pending { previous, checkpoint: None };
+    record.encode()
+}
 
 fn claim_and_complete(c: &mut Criterion) {
     let mut group = c.benchmark_group("claim and complete");
@@ -88,23 +99,27 @@ fn claim_and_complete(c: &mut Criterion) {
                 BatchSize::SmallInput,
             );
         });
-        let bare = Bare::open();
-        let mut keys = Keys::new(1);
+        let (bare, written) = (Bare::open(), Written::new());
+        let pending = pending(&written, None);
+        let (mut keys, mut end) = (Keys::new(1), 0);
         group.bench_function(format!("{durability:?}, floor: bare sled, the same writes and syncs"), |b| {
             b.iter_batched(
-                || keys.fresh(),
-                |key| match durability {
-                    Durability::Full => {
-                        bare.swap(&key, None, &PENDING);
-                        bare.sync();
-                        bare.swap(&key, Some(&PENDING), &VALUE);
+                || {
+                    let name = keys.fresh();
+                    end += 1;
+                    (written.key(&name), written.entry(end, &name))
+                },
+                |(key, entry)| {
+                    let old = (durability == Durability::Full).then_some(&pending[..]);
+                    if let Some(pending) = old {
+                        bare.swap(&key, None, pending);
                         bare.sync();
                     }
-                    Durability::Result => {
-                        bare.swap(&key, None, &VALUE);
+                    bare.db.insert(entry, &[]).unwrap();
+                    bare.swap(&key, old, &written.record);
+                    if durability != Durability::Relaxed {
                         bare.sync();
                     }
-                    Durability::Relaxed => bare.swap(&key, None, &VALUE),
                 },
                 BatchSize::SmallInput,
             );
@@ -125,18 +140,19 @@ fn claim(c: &mut Criterion) {
                 BatchSize::SmallInput,
             );
         });
-        let bare = Bare::open();
+        let (bare, written) = (Bare::open(), Written::new());
+        let pending = pending(&written, None);
         let mut keys = Keys::new(1);
         let floor = match durability {
-            Durability::Full => "Full, floor: bare sled, swap and sync",
+            Durability::Full => "Full, floor: bare sled, the same write and sync",
             _ => "Result, floor: bare sled, get of an absent key",
         };
         group.bench_function(floor, |b| {
             b.iter_batched(
-                || keys.fresh(),
+                || written.key(&keys.fresh()),
                 |key| match durability {
                     Durability::Full => {
-                        bare.swap(&key, None, &PENDING);
+                        bare.swap(&key, None, &pending);
                         bare.sync();
                     }
                     _ => assert!(bare.db.get(&key).unwrap().is_none()),
@@ -167,13 +183,15 @@ fn replay(c: &mut Criterion) {
     const KEYS: u64 = 10_000;
     let mut group = c.benchmark_group("replay of an old completion");
     let (_folder, store) = store();
-    let bare = Bare::open();
-    let mut keys = Keys::new(1);
+    let (bare, written) = (Bare::open(), Written::new());
+    let (mut keys, mut end) = (Keys::new(1), 0);
     for _ in 0..KEYS {
         let key = keys.fresh();
+        end += 1;
         let request = Request::new(&key).durability(Durability::Relaxed);
         store.claim(request).unwrap().granted().unwrap().complete_bytes(VALUE).unwrap();
-        bare.swap(&key, None, &VALUE);
+        bare.db.insert(written.entry(end, &key), &[]).unwrap();
+        bare.swap(written.key(&key), None, &written.record);
     }
     let again = || {
         let (mut keys, mut count) = (Keys::new(1), 0);
@@ -189,7 +207,9 @@ fn replay(c: &mut Criterion) {
         b.iter_batched(again(), |key| store.claim(key).unwrap().settled(), BatchSize::SmallInput);
     });
     group.bench_function("floor: bare sled, get", |b| {
-        b.iter_batched(again(), |key| bare.db.get(&key).unwrap(), BatchSize::SmallInput);
+        let mut again = again();
+        let key = || written.key(&again());
+        b.iter_batched(key, |key| bare.db.get(&key).unwrap(), BatchSize::SmallInput);
     });
     group.finish();
 }
@@ -232,14 +252,17 @@ fn reclaim(c: &mut Criterion) {
     group.bench_function("claimdb", |b| {
         b.iter(|| store.claim(&request).unwrap().granted().unwrap().attempt())
     });
-    let bare = Bare::open();
-    bare.swap("k", None, &PENDING);
-    let mut flip = false;
-    group.bench_function("floor: bare sled, get, swap and sync", |b| {
+    let (bare, written) = (Bare::open(), Written::new());
+    let key = written.key(&Keys::new(1).fresh());
+    let previous = Previous { token: Token::new(1 << 50), ended_by: EndedBy::Dropped };
+    let mut record = pending(&written, Some(previous));
+    bare.swap(&key, None, &record);
+    group.bench_function("floor: bare sled, get, the same write and sync", |b| {
         b.iter(|| {
-            let old = bare.db.get("k").unwrap().unwrap();
-            flip = !flip;
-            bare.swap("k", Some(&old), &[u8::from(flip); PENDING.len()]);
+            let old = bare.db.get(&key).unwrap().unwrap();
+            // As long, and another one.
+            record[0] = record[0].wrapping_add(1);
+            bare.swap(&key, Some(&old), &record);
             bare.sync();
         });
     });

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A million lines of 200 bytes, 30 percent of them repeated: `claimdb dedup` beside the sqlite3 shell that fills a table with
 # a UNIQUE column, 1,000 rows a transaction, each transaction synced; with sqlite3's own cache, and with one of 1 GiB. In
-# turn, medians of the rounds; prints a table and writes target/dedup.json. --trial does it once with few lines and writes
-# nothing. Everything is on the file system of TMPDIR, /var/tmp unless set.
+# turn, medians of the rounds; prints a table and writes target/figures/dedup.json. --trial does it once with few lines and writes
+# nothing. Needs jq. Everything is on the file system of TMPDIR, /var/tmp unless set.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 lines=1000000 rounds=5 trial=
@@ -17,6 +17,8 @@ claimdb=${CARGO_TARGET_DIR:-$here/../target}/${profile/dev/debug}/claimdb
 
 folder=$(mktemp -d "${TMPDIR:-/var/tmp}/claimdb-dedup-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 # Each line is new or, three times in ten, one of those before it.
 awk -v lines="$lines" 'BEGIN {
   srand(7)
@@ -66,5 +68,13 @@ for what in claimdb default large; do
   json+="$(printf '\n  {"what": "%s", "seconds": %s, "lines_per_second": %s},' "$what" "$(middle $what)" "$rate")"
 done
 echo "measured: $lines lines, $rounds rounds"
-[[ -n $trial ]] || printf '{"command": "benches/dedup.sh", "lines": %s, "line_bytes": 200, "repeated": 0.3, "rounds": %s, "cores": %s, "measured": [%s\n]}\n' \
-  "$lines" "$rounds" "$(nproc)" "${json%,}" >"$here/../target/dedup.json"
+[[ -z $trial ]] || exit 0
+machine=$("$claimdb" bench --seconds 0.1 --rounds 1 --threads 1 --durability full --dir "$folder" --json 2>"$folder/told" | jq 'del(.machine.versions).machine')
+mkdir -p "$here/../target/figures"
+jq -n --arg commit "$("$here/commit.sh")" --argjson machine "$machine" --argjson measured "[${json%,}]" \
+  --argjson lines "$lines" --argjson rounds "$rounds" '{
+    command: "benches/dedup.sh", commit: $commit, machine: $machine,
+    lines: $lines, line_bytes: 200, repeated: 0.3, rounds: $rounds, measured: $measured
+  }' >"$folder/dedup.json"
+cp "$folder/dedup.json" "$here/../target/figures/dedup.json"
+echo "written to target/figures/dedup.json"

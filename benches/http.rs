@@ -1,11 +1,13 @@
 //! What the layer costs a request with a new key: behind it against the bare handler, and against a handler that claims
 //! and completes by itself, in turn; in memory through tower, and over the loopback interface.
 //!
-//! `cargo bench --features axum --bench http` prints medians and writes them to `target/http.json`. The stores are on the
+//! `cargo bench --features axum --bench http` prints medians and writes them to `target/figures/http.json`. The stores are on the
 //! file system of the temporary folder, so set `TMPDIR` to measure another.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
 #![allow(clippy::unwrap_used)] // a bench that fails has nothing to say
+
+mod about;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -193,15 +195,11 @@ fn main() {
         return;
     }
     let text = format!(
-        "{{\"command\": \"cargo bench --features axum --bench http\", \"body_bytes\": {}, \"rounds\": {rounds}, \
-         \"round_seconds\": {}, \"cores\": {}, \"microseconds_at_the_median\": [{}\n]}}\n",
+        "{{\"body_bytes\": {}, \"rounds\": {rounds}, \"round_seconds\": {}, \
+         \"microseconds_at_the_median\": [{}]}}",
         BODY.len(),
         span.as_secs(),
-        std::thread::available_parallelism().map_or(0, usize::from),
         rows.trim_end_matches(',')
     );
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/target");
-    std::fs::create_dir_all(folder).unwrap();
-    std::fs::write(format!("{folder}/http.json"), text).unwrap();
-    println!("written to target/http.json");
+    about::write("http", "cargo bench --features axum --bench http", &text);
 }

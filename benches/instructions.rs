@@ -1,12 +1,14 @@
 //! How many instructions the hot paths take, counted by callgrind: the same on a busy machine as on a quiet one.
 //!
-//! `cargo bench --no-default-features --bench instructions` prints a table and writes `target/instructions.json`. Needs
+//! `cargo bench --no-default-features --bench instructions` prints a table and writes `target/figures/instructions.json`. Needs
 //! `valgrind`. Everything is over `Mem`, by the manual clock, on one thread that syncs for itself; the floors are the
 //! same engine's swap, and a map. Each path runs under callgrind a thousand and two thousand times, and what is told is
 //! the difference, so that starting up costs nothing.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
 #![allow(clippy::unwrap_used)] // a bench that fails has nothing to say
+
+mod about;
 
 use claimdb::backend::{Backend, Commit, Mem};
 use claimdb::{
@@ -69,13 +71,9 @@ fn main() {
             true => " --features metrics,tracing",
             false => "",
         };
-        let json = format!(
-            "{{\"command\": \"cargo bench --no-default-features{features} --bench instructions\", \"value_bytes\": {}, \"counted\": [\n{}\n]}}\n",
-            VALUE.len(),
-            rows.join(",\n")
-        );
-        let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-        std::fs::write(std::path::Path::new(&folder).join("instructions.json"), json).unwrap();
+        let json = format!("{{\"value_bytes\": {}, \"counted\": [{}]}}", VALUE.len(), rows.join(","));
+        let command = format!("cargo bench --no-default-features{features} --bench instructions");
+        about::write_counted("instructions", &command, &json);
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Where the time of durable claims goes: `claimdb bench` with the default durability and 64 threads, under perf. Prints what each
 # part of the program and the kernel takes of the processors, and how long each step of a sync takes, and writes both to
-# target/profile.json. Needs Linux, root, perf and jq. The store is on the file system of TMPDIR, /var/tmp unless set.
+# target/figures/profile.json. Each is of a run of its own, and the file says of which. Needs Linux, root, perf and jq. The store is on the file system of TMPDIR, /var/tmp unless set.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 threads=${1:-64}
@@ -12,6 +12,8 @@ claimdb=${CARGO_TARGET_DIR:-$here/../target}/release/claimdb
 export TMPDIR=${TMPDIR:-/var/tmp}
 folder=$(mktemp -d "$TMPDIR/claimdb-profile-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 bench=("$claimdb" bench --threads "$threads" --duplicates 0 --durability full --seconds 5 --dir "$folder" --json)
 
 # Each by itself, since each slows the program in its own way.
@@ -55,8 +57,9 @@ awk -F '\t' '
 # What perf counts is of the opening and the warm-up as well, which are short.
 counted() { awk -F ';' -v what="$1" '$3 ~ what { print $1 }' "$folder/stat"; }
 jq -n --slurpfile alone "$folder/alone.json" --slurpfile counted "$folder/counted.json" \
+  --slurpfile sampled "$folder/sampled.json" --slurpfile traced "$folder/traced.json" \
   --rawfile parts "$folder/parts" --rawfile steps "$folder/medians" \
-  --arg threads "$threads" --arg commit "$(git -C "$here" rev-parse HEAD)" \
+  --arg threads "$threads" --arg commit "$("$here/commit.sh")" \
   --arg clock "$(counted task-clock)" --arg switches "$(counted context-switches)" --arg span "$(counted duration_time)" '
   def table(text): text | split("\n") | map(select(. != "") | split("\t") | { what: .[1], value: (.[0] | tonumber) });
   ($counted[0].rows[0].operations_per_second * ($span | tonumber) / 1e9) as $operations
@@ -68,11 +71,17 @@ jq -n --slurpfile alone "$folder/alone.json" --slurpfile counted "$folder/counte
     processors_busy: (($clock | tonumber) * 1e6 / ($span | tonumber) * 100 | round / 100),
     processor_microseconds_per_operation: (($clock | tonumber) * 1e3 / $operations | round),
     switches_per_operation: (($switches | tonumber) / $operations * 10 | round / 10),
-    percent_of_the_processors: table($parts), milliseconds_at_the_median: table($steps)
+    percent_of_the_processors: table($parts), milliseconds_at_the_median: table($steps),
+    runs: [
+      [$alone[0], "by itself: operations and syncs a second"],
+      [$counted[0], "under perf stat: processors and switches"],
+      [$sampled[0], "under perf record: percent of the processors"],
+      [$traced[0], "under perf trace: milliseconds at the median"]
+    ] | map({ what: .[1], operations_per_second: (.[0].rows[0].operations_per_second | round) })
   }' >"$folder/profile.json"
 jq -r '
   "claim and complete, Full, \(.threads) threads: \(.operations_per_second) operations and \(.syncs_per_second) syncs a second, \(.processors_busy) processors busy, \(.processor_microseconds_per_operation) us of them and \(.switches_per_operation) switches an operation",
   (.percent_of_the_processors[] | "  \(.value) %\t\(.what)"),
   (.milliseconds_at_the_median[] | "  \(.value) ms\t\(.what)")' "$folder/profile.json"
-mkdir -p "$here/../target" && cp "$folder/profile.json" "$here/../target/profile.json"
-echo "written to target/profile.json"
+mkdir -p "$here/../target/figures" && cp "$folder/profile.json" "$here/../target/figures/profile.json"
+echo "written to target/figures/profile.json"

@@ -106,7 +106,7 @@ fn costs(table: &mut Table) {
     let old = "replay of an old completion";
     let bare = median(old, "floor: bare sled, get");
     table.add(
-        "replay of an old completion, beside a sled get",
+        "replay of an old completion, one thread, beside a sled get",
         Goal::Least(0.7),
         " ×",
         bare / median(old, "claimdb"),
@@ -116,7 +116,7 @@ fn costs(table: &mut Table) {
         ("task, beside a waker", "claimdb, a task", "floor: a bare waker"),
     ] {
         let measured = median("wake-up", ours) / median("wake-up", floor);
-        table.add(&format!("wake-up of a waiting {who}"), Goal::Most(1.3), " ×", measured);
+        table.add(&format!("wake-up of a waiting {who}, over `Mem`"), Goal::Most(1.3), " ×", measured);
     }
 }
 
@@ -142,7 +142,7 @@ fn scale(table: &mut Table) {
         for threads in [1, 2] {
             let lost = ratio("losers", &format!("losing claims, {live} live keys, {threads} threads"));
             table.add(
-                &format!("losing claim, live keys: {live}, threads: {threads}, beside dashmap and a clock"),
+                &format!("losing claim over `Mem`, live keys: {live}, threads: {threads}, beside dashmap and a clock"),
                 Goal::Least(0.5),
                 " ×",
                 lost,
@@ -151,13 +151,18 @@ fn scale(table: &mut Table) {
     }
     let lease = number(&measured("memory", "a live lease")["claimdb"]);
     table.add(
-        "memory of a live lease with its guard and its key of 16 bytes",
+        "memory of a live `Result` lease with its guard and its key of 16 bytes",
         Goal::Most(176.0),
         " bytes",
         lease,
     );
     let growth = ratio("leases", "the same, 1000000 against 1000");
-    table.add("claim beside a million leases, beside a map's growth", Goal::Most(1.2), " ×", growth);
+    table.add(
+        "`Result` claim over `Mem`, one thread, beside a million leases: growth beside a map's",
+        Goal::Most(1.2),
+        " ×",
+        growth,
+    );
     for from in ["the disk", "the page cache"] {
         let opening =
             ratio("reopen", &format!("opening with 1000000 pending after a kill, sled's from {from}"));
@@ -171,19 +176,24 @@ fn scale(table: &mut Table) {
     let first = number(&measured("reopen", "the first claim after that")["claimdb"]);
     table.add("the first claim after that, its sync included", Goal::Most(1.0), " ms", first);
     table.add(
-        "sweeping a record, beside sled's removes",
+        "sweeping a record, one thread, beside sled's removes",
         Goal::Most(2.0),
         " ×",
         ratio("sweep", "sweeping a record"),
     );
     table.add(
-        "p99 of claims during a sweep, beside without",
+        "p99 of `Relaxed` claims of one thread during a sweep, beside without",
         Goal::Most(2.0),
         " ×",
         ratio("sweep", "p99 of claim"),
     );
     let growth = ratio("stored", "the same, 5000000 against 100000");
-    table.add("five million keys against 100,000, beside sled's growth", Goal::Most(1.5), " ×", growth);
+    table.add(
+        "`Relaxed`, one thread, five million keys against 100,000: growth beside sled's",
+        Goal::Most(1.5),
+        " ×",
+        growth,
+    );
 }
 
 fn commands(table: &mut Table) {

@@ -46,7 +46,7 @@ pub fn measure(rows: &mut Rows) {
     }
     for (at, leases) in [few, many].into_iter().enumerate() {
         rows.add(
-            &format!("claim and drop beside {leases} leases, a map's insert and remove"),
+            &format!("claim and drop beside {leases} leases, one thread, Result, over Mem; a map's insert and remove"),
             "µs",
             &ours[at],
             &floor[at],

@@ -49,8 +49,9 @@ pub fn measure(rows: &mut Rows) {
                     }
                 }));
             }
-            let what =
-                format!("losing claims, {live} live keys, {threads} threads, beside dashmap and a clock");
+            let what = format!(
+                "losing claims, {live} live keys, {threads} threads, beside dashmap and a clock, over Mem"
+            );
             rows.add(&what, "operations/s", &ours, &floor);
         }
         drop(held);

@@ -1,13 +1,15 @@
 //! What claimdb costs when a store is large, or full of live leases, each beside its floor: the bare engine, a bare map, a
 //! bare file. Everything is measured in turn with its floor, and the median of the rounds is told.
 //!
-//! `cargo bench --bench scale` does everything and writes a file for each part into `target/scale`;
+//! `cargo bench --bench scale` does everything and writes a file for each part into `target/figures/scale`;
 //! `cargo bench --bench scale -- sweep leases` does those parts only. It needs some gigabytes on the file system of the
 //! temporary folder, so set `TMPDIR` to choose another, and takes about half an hour.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
 #![allow(clippy::unwrap_used)] // a bench that fails has nothing to say
 
+#[path = "../about/mod.rs"]
+mod about;
 mod append;
 mod leases;
 mod losers;

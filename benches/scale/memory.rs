@@ -30,7 +30,7 @@ pub fn measure(rows: &mut Rows) {
     let each = |bytes: i64| bytes as f64 / leases as f64;
     let (ours, floor) = (each(counted.bytes_current), each(floor.bytes_current));
     rows.add_ratio(
-        &format!("a live lease, at {leases}; a map's entry of 32 bytes"),
+        &format!("a live lease, at {leases}, Result, over Mem; a map's entry of 32 bytes"),
         "bytes",
         ours,
         floor,

@@ -49,16 +49,13 @@ impl Rows {
             return;
         }
         let text = format!(
-            "{{\"command\": \"cargo bench --bench scale -- {part}\", \"value_bytes\": {}, \"rounds\": {}, \"cores\": {}, \
-             \"measured\": [{}\n]}}\n",
+            "{{\"value_bytes\": {}, \"rounds\": {}, \"measured\": [{}]}}",
             crate::VALUE.len(),
             self.rounds,
-            std::thread::available_parallelism().map_or(0, usize::from),
             rows.trim_end_matches(',')
         );
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/scale");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{part}.json")), text).unwrap();
+        let command = format!("cargo bench --bench scale -- {part}");
+        crate::about::write(&format!("scale/{part}"), &command, &text);
     }
 }
 

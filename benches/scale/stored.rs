@@ -41,7 +41,7 @@ pub fn measure(rows: &mut Rows) {
             floor.push(micros(calls, &mut one_bare));
         }
         rows.add(
-            &format!("claim and complete, Relaxed, at {size} keys, sled's two writes"),
+            &format!("claim and complete, Relaxed, one thread, at {size} keys, sled's two writes"),
             "µs",
             &ours,
             &floor,

@@ -91,6 +91,11 @@ pub fn measure(rows: &mut Rows) {
         beside.push(found);
         without.push(p99(&store, &mut others, span, &AtomicBool::new(true)));
     }
-    rows.add("sweeping a record, beside sled's two removes", "µs", &ours, &floor);
-    rows.add("p99 of claim and complete, Relaxed, during a sweep and without", "µs", &beside, &without);
+    rows.add("sweeping a record, one thread, beside sled's two removes", "µs", &ours, &floor);
+    rows.add(
+        "p99 of claim and complete, Relaxed, one thread, during a sweep and without",
+        "µs",
+        &beside,
+        &without,
+    );
 }

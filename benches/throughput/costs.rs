@@ -5,15 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Writes the medians of what was measured since `start` to `target/claim-costs.json`.
+/// Writes the medians of what was measured since `start` to `target/figures/claim-costs.json`. Each is of one thread; a waiter that
+/// is woken is a second one.
 pub fn write(start: SystemTime) {
     let mut rows: Vec<Value> = estimates(&folder(), start);
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
     rows.sort_by_key(|row| (text(row, "group"), text(row, "what")));
-    let json = json!({ "command": "cargo bench --bench claim", "nanoseconds_at_the_median": rows });
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/claim-costs.json");
-    fs::write(path, format!("{json:#}\n")).unwrap();
-    println!("written to target/claim-costs.json");
+    let json = json!({ "threads": 1, "nanoseconds_at_the_median": rows });
+    crate::about::write("claim-costs", "cargo bench --bench claim", &json.to_string());
 }
 
 /// Where criterion writes.

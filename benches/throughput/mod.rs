@@ -23,7 +23,7 @@ pub fn run(trial: bool) {
         "\nclaim and complete, {} bytes, operations a second, median of {rounds} rounds of {span:?}:",
         VALUE.len()
     );
-    println!("{:<24} {:>10} {:>10} {:>8}", "", "1 thread", "64 threads", "ratio");
+    println!("{:<64} {:>10} {:>10} {:>8}", "", "1 thread", "64 threads", "ratio");
     let mut json = String::new();
     for durability in DURABILITIES {
         let (_folder, store) = store();
@@ -50,19 +50,15 @@ pub fn run(trial: bool) {
         }
         done
     };
-    row("floor: sled, a sync each", rounds, span, &work, &mut json);
+    row("floor: bare sled, one write of 200 bytes and a sync of its own", rounds, span, &work, &mut json);
     if !trial {
         let json = format!(
-            "{{\"command\": \"cargo bench --bench claim\", \"value_bytes\": {}, \"rounds\": {rounds}, \
-             \"round_seconds\": {}, \"cores\": {}, \"operations_per_second\": [{}\n]}}\n",
+            "{{\"value_bytes\": {}, \"rounds\": {rounds}, \"round_seconds\": {}, \"operations_per_second\": [{}]}}",
             VALUE.len(),
             span.as_secs(),
-            thread::available_parallelism().map_or(0, usize::from),
             json.trim_end_matches(',')
         );
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/claim-throughput.json");
-        std::fs::write(path, json).unwrap();
-        println!("written to target/claim-throughput.json");
+        crate::about::write("claim-throughput", "cargo bench --bench claim", &json);
     }
 }
 
@@ -81,7 +77,7 @@ fn row(name: &str, rounds: usize, span: Duration, work: &Work<'_>, json: &mut St
         many.push(rate(64, span, work));
     }
     let (one, many) = (median(one), median(many));
-    println!("{name:<24} {one:>10.0} {many:>10.0} {:>7.1}x", many / one);
+    println!("{name:<64} {one:>10.0} {many:>10.0} {:>7.1}x", many / one);
     write!(
         json,
         "\n  {{\"what\": \"{name}\", \"threads_1\": {one:.0}, \"threads_64\": {many:.0}, \"ratio\": {:.1}}},",

@@ -2,8 +2,10 @@
 //! what it wrote into a page.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures, from outside
 
+#[path = "../../about/commit.rs"]
+mod commit;
 #[path = "../../../src/bin/claimdb/failure.rs"]
-#[allow(dead_code)] // the command's, for the machine's sake
+#[allow(dead_code)] // the command's
 mod failure;
 mod job;
 #[path = "../../../src/bin/claimdb/bench/machine.rs"]
@@ -75,8 +77,7 @@ fn run(run: &Path, json: &Path, plan: Plan, skipped: &[&str]) -> Result<()> {
     let cannot = CANNOT.map(|(name, level, why)| (name.to_owned(), level, why.to_owned()));
     let skipped: Vec<_> = absent.chain(cannot).collect();
 
-    let machine = Machine::look(run, VALUE.len() as u32).map_err(|failure| format!("{failure:?}"))?;
-    let mut machine = machine.json();
+    let mut machine = Machine::look(run, VALUE.len() as u32)?.json();
     if let Some(machine) = machine.as_object_mut() {
         machine.remove("versions"); // it takes this package for the command's
     }

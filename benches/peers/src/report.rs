@@ -80,7 +80,7 @@ pub fn json(
     });
     json!({
         "command": "benches/peers/run.sh",
-        "commit": commit(),
+        "commit": crate::commit::commit(),
         "rounds": plan.rounds,
         "round_seconds": plan.span.as_secs_f64(),
         "warm_up_seconds": plan.warm_up.as_secs_f64(),
@@ -93,18 +93,6 @@ pub fn json(
         "memory": table(Table::Memory),
         "skipped": skipped.collect::<Vec<_>>(),
     })
-}
-
-/// What is checked out here, if git tells.
-fn commit() -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let here = env!("CARGO_MANIFEST_DIR");
-        let output = std::process::Command::new("git").args(["-C", here]).args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "HEAD"])?;
-    let changed = git(&["status", "--porcelain"])?;
-    Some(if changed.is_empty() { commit } else { format!("{commit}, changed") })
 }
 
 /// A table of `figures` in Markdown, as it stands in the page.

@@ -1,10 +1,9 @@
-//! What was measured on.
+//! What was measured on. The benches look at the machine by this file as well, so it names nothing of the command's.
 
-use crate::failure::Failure;
 use claimdb::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{Seek as _, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -24,8 +23,8 @@ pub(super) struct Machine {
 const ENGINES: &str = if cfg!(feature = "redb") { "sled 0.34.7, redb 4.6.0" } else { "sled 0.34.7" };
 
 impl Machine {
-    /// Looks at the machine, and measures the disk of `folder` for a second.
-    pub(super) fn look(folder: &Path, bytes: u32) -> Result<Self, Failure> {
+    /// Looks at the machine, and measures the disk of `folder` for a second, which may fail.
+    pub(super) fn look(folder: &Path, bytes: u32) -> io::Result<Self> {
         let name = rustix::system::uname();
         let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         Ok(Self {
@@ -34,10 +33,7 @@ impl Machine {
             memory: field("/proc/meminfo", "MemTotal").and_then(|kib| kibibytes(&kib)),
             system: format!("{} {}", part(name.sysname()), part(name.release())),
             file_system: file_system(folder),
-            syncs_per_second: syncs_per_second(folder, bytes).map_err(|error| {
-                let doing = format!("measuring how fast the disk of {} syncs", folder.display());
-                Failure::failed(doing, error, "name a folder on another disk with --dir")
-            })?,
+            syncs_per_second: syncs_per_second(folder, bytes)?,
         })
     }
 
@@ -118,7 +114,7 @@ fn unescaped(point: &str) -> String {
 /// Where the file that is synced begins anew: it is to fit on a small disk.
 const LONGEST: u64 = 8 << 20;
 
-fn syncs_per_second(folder: &Path, bytes: u32) -> std::io::Result<f64> {
+fn syncs_per_second(folder: &Path, bytes: u32) -> io::Result<f64> {
     let (path, record) = (folder.join("disk"), vec![0x5A; bytes.max(1) as usize]);
     let mut file = File::create_new(&path)?;
     let clock = SystemClock::new();

@@ -38,7 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let folder = TempDir::with_prefix_in("claimdb-bench-", &dir).map_err(|error| not_made(&dir, error))?;
     let bar = bar(rows.len() * args.rounds.get());
     bar.set_message("the disk alone");
-    let machine = Machine::look(folder.path(), args.value)?;
+    let machine = Machine::look(folder.path(), args.value).map_err(|error| {
+        let doing = format!("measuring how fast the disk of {} syncs", folder.path().display());
+        Failure::failed(doing, error, "name a folder on another disk with --dir")
+    })?;
     let rounds = measure(args, &rows, folder.path(), &bar)?;
     bar.finish_and_clear();
     let measured: Vec<_> =
