@@ -48,4 +48,4 @@ done
 [[ -z $trial ]] || exit 0
 
 echo "== what the documents do not show yet: the tests below go by docs/figures, and print the lines that belong there"
-cargo test --all-features --no-fail-fast --test goals --test tidy --test documents
+RUST_BACKTRACE=0 cargo test --all-features --no-fail-fast --test goals --test tidy --test documents
