@@ -15,7 +15,10 @@ use std::time::Instant;
 
 /// How many histories there are to be: `CLAIMDB_SIM_HISTORIES`, else few.
 fn wanted() -> u64 {
-    schedules::setting("CLAIMDB_SIM_HISTORIES", std::env::var_os("CLAIMDB_SIM_HISTORIES"), 20_000)
+    let wanted =
+        schedules::setting("CLAIMDB_SIM_HISTORIES", std::env::var_os("CLAIMDB_SIM_HISTORIES"), 20_000);
+    assert!(wanted > 0, "CLAIMDB_SIM_HISTORIES is 0, and with no history nothing is looked at");
+    wanted
 }
 
 #[test]
