@@ -3,9 +3,19 @@
 # Needs cargo-fuzz. `fuzz/run.sh 600 record` fuzzes one.
 set -uo pipefail
 cd "$(dirname "$0")"
+all=(record value damaged lines http admin operations canary)
 seconds=${1:-20}
 targets=("${@:2}")
-((${#targets[@]})) || targets=(record value damaged lines http admin operations canary)
+((${#targets[@]})) || targets=("${all[@]}")
+wrong() {
+  echo "fuzz/run.sh: $1; give the seconds, and then targets, such as: fuzz/run.sh 600 record" >&2
+  exit 2
+}
+# libFuzzer takes what is no number for 0, and 0 for no end.
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || wrong "fuzzing for '$seconds' seconds: that is no number above 0"
+for target in "${targets[@]}"; do
+  [[ " ${all[*]} " == *" $target "* ]] || wrong "fuzzing '$target': there is no such target, but ${all[*]}"
+done
 unset RUSTFLAGS
 # Sanitizers are unstable: a nightly compiler where there is one, else the stable one with its unstable parts open.
 if cargo +nightly --version >/dev/null 2>&1; then fuzz=(cargo +nightly fuzz); else fuzz=(cargo fuzz); export RUSTC_BOOTSTRAP=1; fi

@@ -87,6 +87,12 @@ fn a_copy_holds_what_is_remembered_as_it_was_and_nothing_else() {
     let records: Pairs = source.stored(&[1]).into_iter().filter(|(key, _)| !is_forgotten(key)).collect();
     assert!(target.stored(&[1]) == records, "P8: records are not as they were");
     assert!(target.stored(&[3]) == source.stored(&[3]), "plain values are not as they were");
+    let of_time =
+        |place: &Faulty| place.stored(b"\0").into_iter().find(|(key, _)| key.ends_with(b"high-water"));
+    assert!(
+        of_time(&target).is_some() && of_time(&target) == of_time(&source),
+        "P8: a clock that is set back brings to life in the copy what was forgotten"
+    );
     // All but the interrupted one have an entry, and nothing else has.
     assert_eq!(target.stored(&[4]).len(), records.len() - 1, "the retention index was not made anew");
 

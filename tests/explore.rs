@@ -226,8 +226,11 @@ fn a_picture_that_cannot_have_its_place_is_refused_before_the_search() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let path = |path: &std::path::Path| path.to_str().expect("it is UTF-8").to_owned();
     let (nowhere, here) = (path(&folder.path().join("no/such.svg")), path(folder.path()));
+    std::fs::write(folder.path().join("file"), "").expect("the folder is writable");
+    let below_a_file = path(&folder.path().join("file/such.svg"));
     for (args, told) in [
         (vec!["--svg", &nowhere], "there is no folder"),
+        (vec!["--svg", &below_a_file], "file is no folder; give another file"),
         (vec!["--svg", &here], "that is a folder"),
         (vec!["--svg", "-", "--json"], "give --svg a file, or leave --json out"),
     ] {

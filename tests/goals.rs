@@ -129,6 +129,10 @@ fn scale(table: &mut Table) {
     let append = |durability: &str| ratio("append", &format!("one thread, {durability}"));
     table.add("`Full`, one thread, beside append and fdatasync", Goal::Least(0.45), " ×", append("Full"));
     table.add("`Result`, one thread, beside append and fdatasync", Goal::Least(0.8), " ×", append("Result"));
+    for (durability, goal) in [("Full", 0.45), ("Result", 0.8)] {
+        let what = format!("`{durability}`, one thread with `SyncBy::Caller`, beside append and fdatasync");
+        table.add(&what, Goal::Least(goal), " ×", append(&format!("SyncBy::Caller, {durability}")));
+    }
     for threads in [1, 2] {
         let pair = ratio("relaxed", &format!("claim and complete, Relaxed, {threads} threads"));
         table.add(

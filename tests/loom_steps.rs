@@ -135,3 +135,24 @@ fn a_run_that_does_not_fail_shows_nothing() {
     }
     check(|| drop(open().claim("k").expect("memory does not fail")));
 }
+
+/// Nothing has led to it in the run that was the last.
+#[test]
+fn what_fails_behind_a_model_is_not_what_its_last_run_led_to() {
+    if std::env::var_os(CHILD).is_some() {
+        check(|| drop(open().claim("k").expect("memory does not fail")));
+        panic!("behind the model");
+    }
+    let told = said("what_fails_behind_a_model_is_not_what_its_last_run_led_to", "behind the model", false);
+    assert!(!told.contains("what led to it"), "it is told to have led to what came after it: {told}");
+    in_order(&told, &["what was done in the last run, whose body had ended", "is told: granted"]);
+}
+
+#[test]
+fn a_run_of_no_steps_has_no_heading_for_them() {
+    if std::env::var_os(CHILD).is_some() {
+        return check(|| panic!("at once"));
+    }
+    let told = said("a_run_of_no_steps_has_no_heading_for_them", "at once", false);
+    assert!(!told.contains("what led to it"), "a heading with nothing below it: {told}");
+}

@@ -1,11 +1,12 @@
-//! `Debug` of each public part of a store names what it is, and shows what its documentation says and no key or value.
+//! `Debug` of each public part of a store names what it is, and shows what its documentation says and no key or value. What
+//! ended a copy tells whether that is damage.
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)] // tests play the caller
 
 use claimdb::backend::{Backend as _, Commit, Mem};
 use claimdb::{
-    Ending, Key, KvError, ManualClock, OnInterrupt, Outcome, Request, RunError, SettleError, Settled, Store,
-    Writes,
+    CopyError, Ending, Key, KvError, ManualClock, OnInterrupt, OpenError, Outcome, Request, RunError,
+    SettleError, Settled, StorageError, Store, Writes,
 };
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -129,4 +130,31 @@ fn debug_and_messages_of_what_failed_show_no_key_and_no_value() {
     let _busy = store.claim("busy").unwrap();
     let refused: Result<_, RunError<String, &str>> = store.run("busy", |_| Ok(SECRET.to_owned()));
     check("Refused(InFlight", &[], &refused.unwrap_err());
+}
+
+#[test]
+fn damage_is_told_as_damage_and_nothing_else_is() {
+    let storage = |damage: bool| match damage {
+        true => StorageError::of_damage("reading", "the store", "it is torn"),
+        false => StorageError::new("reading", "the store", "it is away"),
+    };
+    for damage in [true, false] {
+        let replacing =
+            CopyError::Replacing { doing: "swapping", place: "p".into(), source: storage(damage) };
+        let errors = [
+            CopyError::Storage(storage(damage)),
+            replacing,
+            CopyError::Target { place: "p".into(), source: storage(damage) },
+            CopyError::Fault(storage(damage).into()),
+        ];
+        for error in errors {
+            assert_eq!(error.is_damage(), damage, "whether trying again helps is told wrong of: {error}");
+        }
+    }
+    let unfinished = OpenError::UnfinishedCopy { place: "p".into() };
+    assert!(
+        CopyError::Open(unfinished).is_damage(),
+        "a copy that was not finished is told as if it could be used"
+    );
+    assert!(!CopyError::NotEmpty { place: "p".into() }.is_damage());
 }

@@ -15,8 +15,25 @@ use std::time::Instant;
 
 /// How many histories there are to be: `CLAIMDB_SIM_HISTORIES`, else few.
 fn wanted() -> u64 {
-    let given = std::env::var("CLAIMDB_SIM_HISTORIES").ok();
-    given.map_or(20_000, |given| given.parse().expect("CLAIMDB_SIM_HISTORIES is a number"))
+    let wanted =
+        schedules::setting("CLAIMDB_SIM_HISTORIES", std::env::var_os("CLAIMDB_SIM_HISTORIES"), 20_000);
+    assert!(wanted > 0, "CLAIMDB_SIM_HISTORIES is 0, and with no history nothing is looked at");
+    wanted
+}
+
+#[test]
+#[should_panic(expected = r#"CLAIMDB_SEED is "", and must be a number from 0 to 18446744073709551615"#)]
+fn a_seed_that_is_no_number_is_told() {
+    schedules::setting("CLAIMDB_SEED", Some("".into()), 1);
+}
+
+#[test]
+fn the_last_seed_is_made_smaller_in_as_many_interleavings() {
+    assert_eq!(
+        sim::run::others(u64::MAX).count(),
+        20,
+        "what fails at the last seed is told as the smallest, untried"
+    );
 }
 
 #[test]

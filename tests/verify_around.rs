@@ -8,6 +8,7 @@ mod torn;
 use claimdb::backend::{Commit, Swap};
 use claimdb::{Flaw, Key, KeyLabel, ManualClock, Part, Request, Store, Verified};
 use std::ops::{ControlFlow, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use torn::Torn;
 
@@ -139,6 +140,75 @@ fn entries_are_stale_if_no_record_can_be_theirs() {
     assert_eq!(named(unread).len(), 11, "that one of them is gone nobody can see");
     assert!(matches!(unreadable, Flaw::Unreadable { part: Part::Record, .. }), "{unreadable:?}");
     assert_eq!(counts(&verified), (289, 300, 302, 1), "an entry is stale if its record is known to be gone");
+}
+
+#[test]
+fn what_can_be_read_at_either_end_of_a_stretch_does_not_lie_in_it() {
+    let place = filled();
+    for n in [49, 60] {
+        // Of another token than its record has.
+        let mut entry = entry_of(&place, n);
+        entry[16] ^= 64;
+        put(&place, &entry, Some(b""));
+    }
+    place.tear(record(&name(50))..record(&name(60)));
+    let (verified, flaws) = verify(&place);
+    assert!(matches!(&flaws[..], [flaw] if named(flaw) == labels(50..60)), "{flaws:?}");
+    assert_eq!(verified.stale_entries, 2, "an entry of what was read is said to be of what was not");
+}
+
+#[test]
+fn what_can_be_read_when_it_is_tried_again_is_no_flaw() {
+    let place = filled();
+    place.tear_once(record(&name(100)));
+    let (verified, flaws) = verify(&place);
+    assert_eq!((place.failed(), flaws), (1, Vec::new()), "what is there is told as lost");
+    assert_eq!(counts(&verified), (300, 300, 300, 0));
+}
+
+#[test]
+fn where_the_engine_panics_it_cannot_read_and_a_panic_of_the_user_is_the_users() {
+    let place = filled();
+    place.tear(record(&name(100))..record(&name(101)));
+    place.panics();
+    let (verified, flaws) = verify(&place);
+    assert!(matches!(&flaws[..], [flaw] if flaw.to_string().contains("it panicked")), "{flaws:?}");
+    assert_eq!(counts(&verified), (299, 300, 300, 0));
+
+    // It is told while the engine scans.
+    let (place, mut times) = (filled(), 0);
+    put(&place, &record(&name(10)), Some(b"scribble"));
+    let mut tell = |_: &Flaw| {
+        times += 1;
+        assert!(times > 1, "the user's");
+    };
+    let told = catch_unwind(AssertUnwindSafe(|| Store::builder(place.clone()).verify(&mut tell).map(drop)));
+    let panic = told.expect_err("a panic of the user's was taken for one of the engine");
+    assert_eq!(panic.downcast_ref(), Some(&"the user's"));
+}
+
+#[test]
+fn pairs_are_looked_at_a_page_at_a_time() {
+    // Where the scan stands when the first flaw is told.
+    let told_at = |key: &[u8], bytes: &[u8]| {
+        let place = filled();
+        let large = vec![7; 600 << 10];
+        for n in 100..104 {
+            put(&place, &value(n), Some(&large));
+        }
+        put(&place, key, Some(bytes));
+        let mut at = None;
+        let mut tell = |_: &Flaw| _ = at.get_or_insert_with(|| place.last());
+        Store::builder(place.clone()).verify(&mut tell).unwrap();
+        at.expect("it is told")
+    };
+    let at = told_at(&record(&name(10)), b"scribble");
+    assert!(at > record(&name(60)), "each pair is looked at by itself");
+    assert!(at < record(&name(140)), "more than a page is held in memory");
+    assert!(
+        told_at(&value(100), &vec![7; 600 << 10]) < value(103),
+        "large values are held in memory together"
+    );
 }
 
 #[test]

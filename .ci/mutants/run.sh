@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Tries the mutants of `src/store/`, or of the files that are named, prints what became of them and writes
 # docs/figures/mutants.json:
-#   [JOBS=2] [TESTED_FOR=60] [AGAIN=1] .ci/mutants/run.sh ['src/lease/**']
+#   [JOBS=2] [TESTED_FOR=60] [ONLY=src/store/copy] [AGAIN=1] .ci/mutants/run.sh ['src/lease/**']
 # JOBS tries so many at a time. TESTED_FOR gives each no more tests, the cheapest first, than take so many seconds together;
-# with 0 nothing is tried, and what is known by now is told. AGAIN takes the program that was built last. What was killed is
-# kept in target/mutants, and not tried again until that is removed. Wants cargo-mutants, which lists what there is to change.
+# with 0 nothing is tried, and what is known by now is told. ONLY tries those alone whose file begins so. AGAIN takes the
+# program that was built last. What was killed is kept in target/mutants, and not tried again until that is removed. Wants
+# cargo-mutants, which lists what there is to change.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 files=${1:-src/store/**}

@@ -4,13 +4,18 @@ use crate::rows::{Rows, rate};
 use crate::written::Written;
 use crate::{Keys, VALUE};
 use claimdb::backend::Sled;
-use claimdb::{Durability, Outcome, Request, Store};
+use claimdb::{Durability, Outcome, Request, Store, SyncBy};
 use std::fs::File;
 use std::io::Write as _;
 
 pub fn measure(rows: &mut Rows) {
+    beside_append(rows, "one thread", SyncBy::Thread);
+    beside_append(rows, "one thread, SyncBy::Caller", SyncBy::Caller);
+}
+
+fn beside_append(rows: &mut Rows, who: &str, sync_by: SyncBy) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::builder(Sled::new(folder.path().join("store"))).open().unwrap();
+    let store = Store::builder(Sled::new(folder.path().join("store"))).sync_by(sync_by).open().unwrap();
     let mut file = File::create_new(folder.path().join("file")).unwrap();
     let (mut keys, written) = (Keys::new(1), Written::new());
     for durability in [Durability::Full, Durability::Result] {
@@ -28,7 +33,7 @@ pub fn measure(rows: &mut Rows) {
                 file.sync_data().unwrap();
             }));
         }
-        let what = format!("one thread, {durability:?}, beside append and fdatasync");
+        let what = format!("{who}, {durability:?}, beside append and fdatasync");
         rows.add(&what, "operations/s", &ours, &floor);
     }
 }

@@ -379,11 +379,11 @@ impl<M: Send + 'static> GroupCommit<M> {
 }
 
 impl<M> State<M> {
-    /// Whether marks stand on what was written, and nobody syncs it or waits for a sync.
+    /// Whether marks stand on what was written, and nobody syncs it or waits for a sync. What a sync covers has its marks
+    /// taken out first, so where one stands there is more to sync.
     fn is_abandoned(&self) -> bool {
-        let stand = self.issued > self.synced && !self.marks.is_empty();
         let nobody = self.running_since.is_none() && self.waiting.is_empty();
-        stand && nobody && self.poisoned.is_none() && !self.closed
+        !self.marks.is_empty() && nobody && self.poisoned.is_none() && !self.closed
     }
 
     fn sync_ended(&mut self, took: Duration) {

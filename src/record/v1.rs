@@ -227,22 +227,20 @@ pub(super) fn decode_high_water(payload: &[u8]) -> Result<WallTime, Damage> {
     decode(payload).map(|HighWaterV1 { time_millis }| WallTime::from_unix_millis(time_millis))
 }
 
-fn config() -> bincode::config::Configuration<
+const CONFIG: bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Fixint,
     bincode::config::Limit<LIMIT>,
-> {
-    bincode::config::standard().with_fixed_int_encoding().with_limit()
-}
+> = bincode::config::standard().with_fixed_int_encoding().with_limit();
 
 fn encode<T: Serialize>(wire: &T, payload: &mut Vec<u8>) {
-    bincode::serde::encode_into_std_write(wire, payload, config())
+    bincode::serde::encode_into_std_write(wire, payload, CONFIG)
         .expect("the wire structs hold only integers, options, enums and byte vectors, which always encode");
 }
 
 /// Byte strings are borrowed: to own one, bincode reserves the length that the bytes name before it looks for them.
 fn decode<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Damage> {
-    let (wire, used) = bincode::serde::borrow_decode_from_slice(payload, config())
+    let (wire, used) = bincode::serde::borrow_decode_from_slice(payload, CONFIG)
         .map_err(|error| Damage::Content { reason: error.to_string() })?;
     // bincode accepts trailing bytes; a record has none.
     if used != payload.len() {

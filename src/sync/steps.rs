@@ -2,7 +2,7 @@
 
 use super::imp::{ThreadId, current_thread};
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::{Location, PanicHookInfo};
 use std::sync::Once;
@@ -30,10 +30,26 @@ enum Does {
 
 // A model's threads are coroutines of one system thread, so that this has the steps of them all, and of no other test's.
 std::thread_local!(static RUN: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) });
+// Whether the body of that run has ended: what panics then is another of its threads, or the test behind the model.
+std::thread_local!(static ENDED: Cell<bool> = const { Cell::new(false) });
+
+/// What loom drops once the body of a run has ended, and before the next one begins.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = ENDED.try_with(|ended| ended.set(true));
+    }
+}
+
+loom::lazy_static! {
+    static ref ENDING: Ending = Ending;
+}
 
 impl Steps {
     /// A run begins here. Until the next one begins, a panic of any of its threads shows what led to it, below the panic's
-    /// own message; with `CLAIMDB_STEPS=all` in the environment each lock as well.
+    /// own message; with `CLAIMDB_STEPS=all` in the environment each lock as well. Of what panics once the body has ended it is
+    /// said that it has.
     pub fn follow() {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -44,12 +60,18 @@ impl Steps {
                     return;
                 }
                 // Once for each run: what panics while the run is taken down is no finding.
-                if let Ok(Some(steps)) = RUN.try_with(|run| run.try_borrow_mut().ok()?.take()) {
+                let steps = RUN.try_with(|run| run.try_borrow_mut().ok()?.take());
+                if let Ok(Some(steps)) = steps
+                    && !steps.is_empty()
+                {
                     let all = std::env::var_os("CLAIMDB_STEPS").is_some_and(|steps| steps == "all");
-                    eprintln!("{}", Shown { steps: &steps, all });
+                    let ended = ENDED.try_with(Cell::get).unwrap_or(false);
+                    eprintln!("{}", Shown { steps: &steps, all, ended });
                 }
             }));
         });
+        let _: &Ending = &ENDING;
+        ENDED.set(false);
         RUN.set(Some(Vec::new()));
     }
 
@@ -85,11 +107,14 @@ fn take(does: Does) {
 struct Shown<'a> {
     steps: &'a [Step],
     all: bool,
+    ended: bool,
 }
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what led to it, thread 0 being the model's own:")?;
+        let what =
+            if self.ended { "what was done in the last run, whose body had ended" } else { "what led to it" };
+        write!(f, "{what}, thread 0 being the model's own:")?;
         for turn in self.steps.chunk_by(|one, next| one.thread == next.thread) {
             let name = format!("{:?}", turn[0].thread);
             write!(f, "\n  thread {}", name.trim_start_matches("ThreadId(").trim_end_matches(')'))?;

@@ -87,8 +87,13 @@ pub fn search(first: u64, histories: u64, broken: Option<(Break, &str)>) -> (Arc
         workers.into_iter().filter_map(|worker| worker.join().expect("it catches panics")).collect()
     });
     // The same one, however the threads were scheduled.
-    let found = found.into_iter().min_by_key(|found| found.seed);
+    let found = found.into_iter().min_by_key(|found| found.seed.wrapping_sub(first));
     (tally, found.map(|found| shrink(found, rule)))
+}
+
+/// The seeds of the interleavings in which what failed at `seed` is played with less in it.
+pub fn others(seed: u64) -> impl Iterator<Item = u64> {
+    (0..20).map(move |more| seed.wrapping_add(more))
 }
 
 /// Takes away actors and acts as long as the same promise is broken.
@@ -98,7 +103,7 @@ fn shrink(mut found: Found, rule: Option<Break>) -> Found {
     'smaller: loop {
         for program in found.program.smaller() {
             // With less in it, the same seed leads to other interleavings.
-            for played in seed..seed.saturating_add(20) {
+            for played in others(seed) {
                 if tries == TRIES {
                     return found;
                 }

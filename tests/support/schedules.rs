@@ -5,6 +5,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::any::Any;
 use std::cell::Cell;
+use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
@@ -24,8 +25,14 @@ pub fn config() -> Config {
 
 /// The seed of this run: `CLAIMDB_SEED`, else always the same one, so that a run of CI can be repeated.
 pub fn seed() -> u64 {
-    let given = std::env::var("CLAIMDB_SEED").ok();
-    given.map_or(1, |seed| seed.parse().expect("CLAIMDB_SEED is a number"))
+    setting("CLAIMDB_SEED", std::env::var_os("CLAIMDB_SEED"), 1)
+}
+
+/// The number that the environment gives for `name`, or `default`.
+pub fn setting(name: &str, given: Option<OsString>, default: u64) -> u64 {
+    let Some(given) = given else { return default };
+    let number = given.to_str().and_then(|given| given.parse().ok());
+    number.unwrap_or_else(|| panic!("{name} is {given:?}, and must be a number from 0 to {}", u64::MAX))
 }
 
 /// Runs `body` in `schedules` interleavings, most of them drawn by PCT with up to four preemptions placed where they
@@ -57,7 +64,7 @@ pub fn twin_world(
 fn in_all(schedules: usize, body: &Arc<impl Fn() + Send + Sync + 'static>, ran: &Arc<AtomicU64>) {
     let seed = seed();
     for depth in 1..=4 {
-        run(PctScheduler::new_from_seed(seed + depth as u64, depth, schedules / 5), body, ran);
+        run(PctScheduler::new_from_seed(seed.wrapping_add(depth as u64), depth, schedules / 5), body, ran);
     }
     run(RandomScheduler::new_from_seed(seed, schedules / 5), body, ran);
 }

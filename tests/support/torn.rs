@@ -17,17 +17,33 @@ pub struct Torn {
 struct Damage {
     /// From the first key of each stretch to the first behind it.
     stretches: Mutex<Vec<Range<Vec<u8>>>>,
+    /// What cannot be read the next time, and can be read from then on.
+    once: Mutex<Option<Vec<u8>>>,
+    /// Whether what cannot be read makes the engine panic.
+    panics: AtomicBool,
     /// Whether everything is refused once something could not be read.
     ends_all: AtomicBool,
     ended: AtomicBool,
     /// How often something could not be read.
     failed: AtomicU64,
+    /// The key that was looked at last.
+    last: Mutex<Vec<u8>>,
 }
 
 impl Torn {
     /// From now on what lies in there cannot be read.
     pub fn tear(&self, stretch: Range<Vec<u8>>) {
         self.damage.stretches.lock().unwrap().push(stretch);
+    }
+
+    /// The next time that `key` is read it cannot be.
+    pub fn tear_once(&self, key: Vec<u8>) {
+        *self.damage.once.lock().unwrap() = Some(key);
+    }
+
+    /// Where something cannot be read, the engine panics.
+    pub fn panics(&self) {
+        self.damage.panics.store(true, Ordering::SeqCst);
     }
 
     /// Once something could not be read, all is refused.
@@ -38,6 +54,11 @@ impl Torn {
     /// How often something could not be read.
     pub fn failed(&self) -> u64 {
         self.damage.failed.load(Ordering::SeqCst)
+    }
+
+    /// The key that was looked at last.
+    pub fn last(&self) -> Vec<u8> {
+        self.damage.last.lock().unwrap().clone()
     }
 
     /// The closed place, whole.
@@ -62,13 +83,17 @@ struct TornEngine {
 impl TornEngine {
     fn look_at(&self, key: &[u8]) -> Result<(), StorageError> {
         self.goes_on()?;
+        *self.damage.last.lock().unwrap() = key.to_vec();
         let stretches = self.damage.stretches.lock().unwrap();
         let torn = stretches.iter().any(|torn| *torn.start <= *key && *key < *torn.end);
-        if !torn {
+        drop(stretches);
+        let once = self.damage.once.lock().unwrap().take_if(|once| **once == *key).is_some();
+        if !torn && !once {
             return Ok(());
         }
         self.damage.failed.fetch_add(1, Ordering::SeqCst);
         self.damage.ended.store(self.damage.ends_all.load(Ordering::SeqCst), Ordering::SeqCst);
+        assert!(!self.damage.panics.load(Ordering::SeqCst), "the engine met what it cannot read");
         Err(StorageError::new("reading", "the torn place", "its page is damaged"))
     }
 

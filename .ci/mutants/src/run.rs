@@ -64,6 +64,7 @@ pub fn run(mutants: &[Mutant], program: &Path, results: &Path, outcomes: &mut BT
     let file =
         std::fs::OpenOptions::new().append(true).create(true).open(results).expect("results can be written");
     let tries = number("TESTED_FOR", u64::MAX) > 0;
+    let only = std::env::var("ONLY").unwrap_or_default();
     let mut left: Vec<&Mutant> = Vec::new();
     for mutant in mutants {
         let before = known.get(&mutant.name);
@@ -73,8 +74,9 @@ pub fn run(mutants: &[Mutant], program: &Path, results: &Path, outcomes: &mut BT
             Some(outcome) if !tries || outcome == KILLED || outcome == HUNG => {
                 outcomes.insert(mutant.number, outcome);
             }
-            _ if tries => left.push(mutant),
-            _ => {}
+            _ if tries && mutant.file.starts_with(&only) => left.push(mutant),
+            // What is not tried now keeps what it was.
+            over => outcomes.extend(over.map(|outcome| (mutant.number, outcome))),
         }
     }
     let tests = if tries { tests(program) } else { Vec::new() };

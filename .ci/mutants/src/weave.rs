@@ -122,7 +122,12 @@ impl VisitMut for Weaver {
                     let at = (range(field.value().span()).0, range(end).1);
                     for mutant in self.take(at, "StructField") {
                         let others = whole.fields.iter().enumerate().filter(|(other, _)| *other != index);
-                        let fields = others.map(|(_, field)| field.clone()).collect();
+                        let mut fields: syn::punctuated::Punctuated<_, syn::Token![,]> =
+                            others.map(|(_, field)| field.clone()).collect();
+                        // A comma stands before what the others are taken from.
+                        if whole.dot2_token.is_some() && !fields.empty_or_trailing() {
+                            fields.push_punct(Default::default());
+                        }
                         without.push((mutant.number, Expr::Struct(ExprStruct { fields, ..whole.clone() })));
                     }
                 }

@@ -47,6 +47,8 @@ pub(crate) fn may_become_a_file(doing: &str, path: &Path) -> Result<(), Failure>
         "that is a folder; give a file in it".to_owned()
     } else if above.is_dir() {
         return Ok(());
+    } else if above.exists() {
+        format!("{} is no folder; give another file", above.display())
     } else {
         format!("there is no folder {}; make it, or give another file", above.display())
     };

@@ -69,8 +69,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "width")]
     json: bool,
 
-    /// Look around by hand: serve stateright's explorer on the loopback interface, until it is interrupted; at a free
-    /// port, which is told, if PORT is 0
+    /// Look around by hand: serve stateright's explorer on the loopback interface, until it is interrupted; at port
+    /// 3000 if none is given, and at a free one, which is told, if PORT is 0
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "3000", conflicts_with_all = ["svg", "json", "promise", "width"])]
     serve: Option<u16>,
 }
