@@ -11,8 +11,8 @@ mod hooks;
 
 use claimdb::backend::{Backend, Mem};
 use claimdb::{
-    Claim, CopyError, Durability, Fault as Cause, ManualClock, OpenError, Request, Store, Token, WallTime,
-    Writes,
+    Claim, CopyError, Durability, Fault as Cause, Flaw, ManualClock, OpenError, Request, Store, Token,
+    WallTime, Writes,
 };
 use faults::{FAULTS, Faulty, Syncs};
 use hooks::{At, Hooked, until};
@@ -68,17 +68,14 @@ fn what_lands_in_the_middle_of_a_backup_is_in_it_whole_or_not_at_all() {
             late.write(Writes::new().put_value("a", "x", &2_u64).put_value("z", "x", &2_u64)).unwrap();
             late.kv("a").delete("gone").unwrap();
             late.kv("z").put_value("last", &1_u64).unwrap();
-            (other.release().unwrap(), grant(&late, "new").complete("done").unwrap());
+            other.release().unwrap();
+            grant(&late, "new").complete("done").unwrap();
         });
         store.kv("a").put_value("gone", &1_u64).unwrap();
         store.backup_to(&target).unwrap();
-        let verified =
-            Store::builder(target.clone()).verify(&mut |flaw| panic!("rule 21: changed meanwhile: {flaw}"));
-        assert_eq!(
-            verified.unwrap().stale_entries,
-            0,
-            "rule 21: what changed meanwhile is indexed as it was"
-        );
+        let told = &mut |flaw: &Flaw| panic!("rule 21: changed meanwhile: {flaw}");
+        let stale = Store::builder(target.clone()).verify(told).unwrap().stale_entries;
+        assert_eq!(stale, 0, "rule 21: what changed meanwhile is indexed as it was");
         let copy = open(&target);
         let effect = value(&copy, "z", "effect").is_some();
         assert_eq!(is_settled(&copy, "k"), effect, "rule 25: a backup tore a completion from its effects");
